@@ -1,0 +1,144 @@
+//! Golden digests: if one of these moves, stored recipes make other images, and that is a change of format.
+
+mod common;
+
+use common::{done, drive, receive};
+use powerfail_drive::cache::{Cache, Description, Policy};
+use powerfail_drive::crash::Recipe;
+use powerfail_drive::explore::{Walk, plan};
+use powerfail_drive::request::Command;
+use powerfail_drive::units::AtomicUnit;
+use powerfail_seed::{Seed, below};
+
+/// A recording of 600 keyed requests over 64 blocks of 4 KiB, some in flight together.
+fn recording(write_cache: bool) -> Vec<u8> {
+    let mut drive = drive(64 * 4096, write_cache);
+    let mut rng = Seed(42).rng("golden recording", &[]);
+    let mut open = Vec::new();
+    drive.mark("mounted").unwrap();
+    for step in 0..600u64 {
+        let command = match below(&mut rng, 12) {
+            0 => Command::Flush,
+            1 => Command::Trim,
+            2 => Command::WriteZeroes,
+            _ => Command::Write,
+        };
+        let lba = below(&mut rng, 500);
+        let sectors = if command == Command::Flush { 0 } else { 1 + below(&mut rng, 12) };
+        let fua = below(&mut rng, 8) == 0;
+        open.push(receive(&mut drive, command, lba * 512, sectors * 512, fua, step as u8 | 1));
+        while open.len() > 3 || (!open.is_empty() && below(&mut rng, 3) > 0) {
+            let which = below(&mut rng, open.len() as u64) as usize;
+            drive.reply(open.swap_remove(which)).unwrap();
+        }
+    }
+    drive.mark("workload-end").unwrap();
+    drive.close().unwrap().0
+}
+
+fn drives() -> Vec<Description> {
+    let mut drives = Vec::new();
+    for unit in [AtomicUnit::B512, AtomicUnit::B4096] {
+        for policy in [Policy::Fifo, Policy::Elevator, Policy::Random(Seed(9))] {
+            drives.push(Description { unit, cache: Cache { bytes: 64 << 10, policy } });
+        }
+    }
+    drives
+}
+
+/// All digests of a plan, folded into one.
+fn fold(recording: &[u8], drive: Description) -> String {
+    let plan = plan(recording, "0123456789abcdef", drive, Seed(1), 60).unwrap();
+    let mut hasher = blake3::Hasher::new();
+    for state in &plan.states {
+        hasher.update(state.digest.to_string().as_bytes());
+        hasher.update(state.recipe.to_string().as_bytes());
+    }
+    format!("{} {}", plan.states.len(), &hasher.finalize().to_hex()[..16])
+}
+
+#[test]
+fn plans_and_images_are_what_they_always_were() {
+    let mut found = Vec::new();
+    for write_cache in [true, false] {
+        let recording = recording(write_cache);
+        for drive in drives() {
+            found.push(fold(&recording, drive));
+        }
+    }
+    assert_eq!(found, GOLDEN);
+}
+
+#[test]
+fn a_recipe_read_back_from_its_text_makes_the_same_image() {
+    let recording = recording(true);
+    for drive in drives() {
+        for state in plan(&recording, "0123456789abcdef", drive, Seed(3), 40).unwrap().states {
+            let recipe: Recipe = state.recipe.to_string().parse().unwrap();
+            let mut walk = Walk::new(&recording, recipe.drive).unwrap();
+            walk.advance(recipe.cut).unwrap();
+            assert_eq!(walk.history.digest(&recording, &recipe.kept, recipe.order), state.digest);
+        }
+    }
+}
+
+/// Cuts spread over the whole span, and half of the states of either explorer.
+#[test]
+fn a_plan_is_spread_and_shared() {
+    let recording = recording(true);
+    let plan = plan(&recording, "0123456789abcdef", drives()[3], Seed(1), 200).unwrap();
+    assert_eq!(plan.states.len(), 200);
+    let sampled = plan.states.iter().filter(|state| state.explorer == "sampled").count();
+    assert!((90..=110).contains(&sampled), "{sampled} of 200 states are sampled");
+    let events = plan.span.last - plan.span.first;
+    for quarter in 0..4 {
+        let from = plan.span.first + events * quarter / 4;
+        let count = plan.states.iter().filter(|s| (from..from + events / 4).contains(&s.recipe.cut)).count();
+        assert!(count > 25, "{count} cuts in quarter {quarter}");
+    }
+    let images: std::collections::HashSet<_> = plan.states.iter().map(|state| state.digest).collect();
+    assert_eq!(images.len(), 200, "no two states are the same image");
+}
+
+/// An export of 1 TiB is nothing special: what is held follows what was written.
+#[test]
+fn a_terabyte_costs_what_was_written() {
+    let mut drive = drive(1 << 40, true);
+    done(&mut drive, Command::Trim, 0, 1 << 40, false, 0);
+    drive.mark("mounted").unwrap();
+    for index in 0..1000u64 {
+        done(
+            &mut drive,
+            Command::Write,
+            (index * 0x3fff_f123_4567) % (1 << 40) / 4096 * 4096,
+            4096,
+            false,
+            index as u8 | 1,
+        );
+    }
+    done(&mut drive, Command::WriteZeroes, 0, 1 << 39, false, 0);
+    drive.mark("workload-end").unwrap();
+    let pages = drive.pages().iter().count();
+    assert!(pages <= 1000, "{pages} pages for 1000 blocks");
+    let recording = drive.close().unwrap().0;
+    let mut walk = Walk::new(&recording, drives()[3]).unwrap();
+    walk.advance(u64::MAX).unwrap();
+    let loose = walk.history.loose().len();
+    let units = walk.history.image(&vec![true; loose], powerfail_drive::versions::Order::Receipt).count();
+    assert!(units <= 1000, "{units} units for 1000 blocks");
+}
+
+const GOLDEN: [&str; 12] = [
+    "60 f74e8a7b4c10e863",
+    "60 d9ea64ffbfc933ca",
+    "60 2ba96ec14efb7aa9",
+    "60 1e6f5ac53666c4c6",
+    "60 55cfb03898fdfc3f",
+    "60 d9bd184a18bf9bcf",
+    "60 3da71b1e361489e1",
+    "60 e334958468c6d652",
+    "60 440e22525d090d1f",
+    "60 d0c75457893d557e",
+    "60 a7a415d917869172",
+    "60 2166372b5ac6049a",
+];
