@@ -1,0 +1,351 @@
+//! The command line: its words, and what they become.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use powerfail_workloads::Spec;
+
+use crate::config::{Config, FORMAT};
+use crate::folder::Usage;
+use crate::modes::MODES;
+use crate::run::Effort;
+
+/// A power-fail crash-consistency torture harness: what does a power cut do to this file system, in this mode?
+#[derive(Debug, Parser)]
+#[command(
+    name = "powerfail",
+    version,
+    max_term_width = 110,
+    after_help = "\
+Exit codes: 0 every cell as expected; 1 a cell departs from its expectation, or inconclusive; 2 usage or input; \
+3 the harness itself broke; 4 nothing could be tested; 130 stopped by Ctrl-C."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Say what works here, what is missing, and the package that brings it
+    Doctor {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Record a workload on a real kernel, cut the power many times, judge every recovery
+    Run(RunArgs),
+    /// The first phase of a run alone: record
+    Record(RunArgs),
+    /// The second phase alone: plan the crash states of what was recorded
+    Plan {
+        /// The folder of the run
+        dir: PathBuf,
+    },
+    /// The third phase alone: judge what was planned and has no verdict yet
+    Verify {
+        /// The folder of the run
+        dir: PathBuf,
+        /// How hard to try
+        #[command(flatten)]
+        effort: EffortArgs,
+        /// What to print and write
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Print the table of one or more runs and write their page
+    Report {
+        /// Folders of runs
+        #[arg(required = true)]
+        dirs: Vec<PathBuf>,
+        /// What to print and write
+        #[command(flatten)]
+        output: OutputArgs,
+        /// Write the table as Markdown
+        #[arg(long, value_name = "FILE")]
+        summary: Option<PathBuf>,
+    },
+    /// Judge one crash state again: the same findings must come out
+    Replay {
+        /// The folder of a casebook, or a recipe (`pf1 rec=…`)
+        what: String,
+        /// The folder of the run whose recording a recipe needs
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// How often, each time with a new agent and image
+        #[arg(long, default_value_t = 1)]
+        times: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the image of one crash state to a file
+    Materialise {
+        /// The folder of a casebook, or a recipe
+        what: String,
+        /// The folder of the run whose recording a recipe needs
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// Where to; must not exist
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// Look at a recording, or carry it from and to dm-log-writes
+    Recording {
+        /// What to do with it
+        #[command(subcommand)]
+        verb: RecordingVerb,
+    },
+    /// The project's own figures, beside their floor or peer
+    Bench {
+        /// Which
+        #[command(subcommand)]
+        verb: BenchVerb,
+    },
+}
+
+/// What to do with a recording.
+#[derive(Debug, Subcommand)]
+pub enum RecordingVerb {
+    /// Write a recording in another format
+    Export {
+        /// The recording, or the folder that holds it
+        dir: PathBuf,
+        /// The format
+        #[arg(long)]
+        format: Format,
+        /// Where to; must not exist
+        #[arg(short, long)]
+        output: PathBuf,
+    },
+    /// Read a recording from another format
+    Import {
+        /// The log
+        file: PathBuf,
+        /// The format
+        #[arg(long)]
+        format: Format,
+        /// The folder for the recording
+        #[arg(short, long)]
+        output: PathBuf,
+        /// Size of the drive, which a log does not say
+        #[arg(long, default_value = "512M", value_parser = bytes)]
+        size: u64,
+    },
+    /// Count what a recording holds, and check every checksum
+    Show {
+        /// The recording, or the folder that holds it
+        dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Formats of recordings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The kernel's dm-log-writes
+    LogWrites,
+}
+
+/// The project's own figures.
+#[derive(Debug, Subcommand)]
+pub enum BenchVerb {
+    /// States verified a second, beside a bare loop device over the same images
+    Verify {
+        /// States
+        #[arg(long, default_value_t = 120)]
+        states: u64,
+        /// At a time
+        #[arg(long, default_value_t = 4)]
+        jobs: usize,
+        /// Files in the tree
+        #[arg(long, default_value_t = 1000)]
+        files: u32,
+        /// Rounds; the median counts
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// A workload on a recorded drive, beside the same drive unrecorded
+    Record {
+        /// Steps of each worker
+        #[arg(long, default_value_t = 1500)]
+        steps: u64,
+        /// Rounds; the median counts
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// File system
+    #[arg(long, default_value = "ext4")]
+    pub fs: String,
+    /// Modes, separated by commas; `all` is every mode, with and without metadata checksums where it matters
+    #[arg(long, default_value = "barrier", value_delimiter = ',')]
+    pub mode: Vec<String>,
+    /// Workload
+    #[arg(long, default_value = "mason")]
+    pub workload: String,
+    /// Seed of every decision
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Distinct images to judge, for each mode
+    #[arg(long, default_value_t = 200)]
+    pub states: u64,
+    /// Rig: where the kernel is and how it is attached
+    #[arg(long, default_value = "auto")]
+    pub rig: String,
+    /// Folder of the run; must be new or empty
+    #[arg(long, default_value = "powerfail-out")]
+    pub out: PathBuf,
+    /// Go on with the run in the folder
+    #[arg(long)]
+    pub resume: bool,
+    /// More options for mkfs
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    pub mkfs_opts: String,
+    /// More mount options
+    #[arg(long, default_value = "")]
+    pub mount_opts: String,
+    /// Size of the drive
+    #[arg(long, default_value = "512M", value_parser = bytes)]
+    pub size: u64,
+    /// Size of the drive's write cache
+    #[arg(long, default_value = "8M", value_parser = bytes)]
+    pub cache: u64,
+    /// What a full cache writes first: fifo, elevator or random
+    #[arg(long, default_value = "fifo")]
+    pub cache_policy: String,
+    /// Atomic unit in bytes, 512 or 4096; the mode's own if not said
+    #[arg(long)]
+    pub atomic: Option<u64>,
+    /// Without a write cache: a reply is held back for up to so many later requests, so that writes are in flight
+    #[arg(long, default_value_t = 16)]
+    pub hold: u32,
+    /// … and for at most so many microseconds
+    #[arg(long, default_value_t = 4000)]
+    pub hold_us: u64,
+    /// Options of the workload
+    #[command(flatten)]
+    pub mason: MasonArgs,
+    /// How hard to try
+    #[command(flatten)]
+    pub effort: EffortArgs,
+    /// What to print and write
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Options of the workload mason.
+#[derive(Debug, Args)]
+pub struct MasonArgs {
+    /// Seconds that the workload runs
+    #[arg(long, default_value_t = 4)]
+    pub seconds: u32,
+    /// Steps of each worker, if they are to end it before the seconds do
+    #[arg(long)]
+    pub steps: Option<u64>,
+    /// Workers
+    #[arg(long, default_value_t = 4)]
+    pub workers: u32,
+    /// Files that they keep
+    #[arg(long, default_value_t = 1000)]
+    pub files: u32,
+    /// Memory that the hog takes, in MiB; 0 for none
+    #[arg(long, default_value_t = 64)]
+    pub hog: u32,
+}
+
+/// How hard to try.
+#[derive(Debug, Args)]
+pub struct EffortArgs {
+    /// States verified at a time; 0: twice the processors
+    #[arg(long, default_value_t = 0)]
+    pub jobs: usize,
+    /// Stop each mode at its first violation
+    #[arg(long)]
+    pub until_found: bool,
+}
+
+/// What to print and write.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// Where the page goes; by default page.html in the (first) folder
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl RunArgs {
+    /// The configuration that was asked for.
+    ///
+    /// # Errors
+    /// [`Usage`] with what to say instead.
+    pub fn config(&self) -> anyhow::Result<Config> {
+        let Some(Spec::Mason(mut mason)) = Spec::named(&self.workload) else {
+            bail!(Usage(format!("there is no workload `{}`; there are {}", self.workload, Spec::NAMES.join(", "))));
+        };
+        mason.seconds = self.mason.seconds;
+        mason.steps = self.mason.steps;
+        mason.workers = self.mason.workers;
+        mason.files = self.mason.files;
+        mason.hog_mib = self.mason.hog;
+        let all_modes = self.mode.iter().any(|mode| mode == "all");
+        let modes = if all_modes { MODES.iter().map(|mode| mode.name.to_owned()).collect() } else { self.mode.clone() };
+        let rig = match self.rig.as_str() {
+            "auto" | "host-loop" => "host-loop",
+            other => bail!(Usage(format!("there is no rig `{other}`; there are host-loop and auto"))),
+        };
+        let config = Config {
+            format: FORMAT,
+            seed: self.seed,
+            fs: self.fs.clone(),
+            modes,
+            all_modes,
+            mkfs_opts: self.mkfs_opts.clone(),
+            mount_opts: self.mount_opts.clone(),
+            size: self.size,
+            cache_bytes: self.cache,
+            cache_policy: self.cache_policy.clone(),
+            atomic: self.atomic,
+            workload: Spec::Mason(mason),
+            states: self.states,
+            rig: rig.into(),
+            hold_depth: self.hold,
+            hold_us: self.hold_us,
+        };
+        config.check().map_err(|error| Usage(error.to_string()))?;
+        Ok(config)
+    }
+}
+
+impl EffortArgs {
+    /// With the default filled in.
+    pub fn effort(&self) -> Effort {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        Effort { jobs: if self.jobs == 0 { processors * 2 } else { self.jobs }, until_found: self.until_found }
+    }
+}
+
+/// A size such as `512M` (MiB) or a plain number of bytes.
+fn bytes(text: &str) -> anyhow::Result<u64> {
+    parse_size::Config::new()
+        .with_binary()
+        .parse_size(text)
+        .with_context(|| format!("`{text}` is no size, such as 512M"))
+}

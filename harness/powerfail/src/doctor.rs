@@ -1,0 +1,117 @@
+//! `powerfail doctor`: what works here, what is missing, and the package that brings it.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use powerfail_drive::event::Header;
+use powerfail_drive::live::Unrecorded;
+use powerfail_drive::request::Geometry;
+use powerfail_nbd::{Address, Config, Exports, Farewell, Reach, Server};
+use powerfail_rig::doctor::{Probe, State, probe_host_loop};
+
+use crate::served_drive::ServedDrive;
+
+/// Nothing can be tested on this machine: exit code 4.
+#[derive(Debug, thiserror::Error)]
+#[error("skipped, nothing can be tested here: {0}")]
+pub struct CantTest(String);
+
+/// Prints what works; gives exit code 4 if no rig does.
+///
+/// # Errors
+/// If it can't be printed.
+pub fn doctor(json: bool) -> anyhow::Result<u8> {
+    let mut probes = probes();
+    probes.push(served_drive());
+    let usable = probes.iter().all(|probe| probe.works() || !probe.required);
+    if json {
+        println!("{}", serde_json::json!({ "host-loop": { "usable": usable, "probes": probes } }));
+    } else {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_style(comfy_table::presets::NOTHING)
+            .set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+        for probe in &probes {
+            let state = match (&probe.state, probe.required) {
+                (State::Works, _) => "works",
+                (State::Missing { .. }, true) => "MISSING",
+                (State::Missing { .. }, false) => "missing",
+                (State::Failed { .. }, true) => "FAILS",
+                (State::Failed { .. }, false) => "fails",
+            };
+            table.add_row([probe.name.as_str(), state, probe.detail.as_str()]);
+        }
+        println!("{table}");
+        println!(
+            "rig host-loop: {}",
+            if usable { "works" } else { "does not work here; see what is MISSING or FAILS" }
+        );
+    }
+    Ok(if usable { 0 } else { 4 })
+}
+
+/// Refuses to go on where no rig works, and says what to install.
+///
+/// # Errors
+/// [`CantTest`].
+pub fn require() -> anyhow::Result<()> {
+    let missing: Vec<_> =
+        probes().into_iter().filter(|probe| probe.required && !probe.works()).map(|probe| probe.detail).collect();
+    if missing.is_empty() { Ok(()) } else { Err(CantTest(missing.join(" ")).into()) }
+}
+
+fn probes() -> Vec<Probe> {
+    match std::env::current_exe() {
+        Ok(program) => probe_host_loop(&program, &["agent"]),
+        Err(error) => vec![failed("the program itself", &error.to_string())],
+    }
+}
+
+fn failed(name: &str, reason: &str) -> Probe {
+    let state = State::Failed { reason: reason.into() };
+    Probe { name: name.into(), state, required: true, detail: format!("{name}: {reason}.") }
+}
+
+/// Serves a small drive on loopback and talks to it with a client that is not ours, the `nbd` crate's.
+fn served_drive() -> Probe {
+    match talk() {
+        Ok(()) => Probe {
+            name: "served drive".into(),
+            state: State::Works,
+            required: true,
+            detail: "An independent NBD client wrote to a drive of ours and read it back.".into(),
+        },
+        Err(error) => failed("served drive", &format!("{error:#}")),
+    }
+}
+
+fn talk() -> anyhow::Result<()> {
+    const SIZE: u64 = 1 << 20;
+    const LIMIT: Duration = Duration::from_secs(10);
+    let geometry = Geometry::new(SIZE).expect("whole sectors");
+    let drive = Arc::new(ServedDrive::new(Header { geometry, write_cache: true }, Unrecorded));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let server = {
+        let _inside = runtime.enter();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Server::bind_tcp(address, Reach::Loopback)?.serve(Exports::one(drive), Config::default())?
+    };
+    let Address::Tcp(address) = *server.address() else { anyhow::bail!("a TCP server listens elsewhere") };
+    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    let export = nbd::client::handshake(&mut stream, b"")?;
+    anyhow::ensure!(export.size as u64 == SIZE, "the client sees {} bytes instead of {SIZE}", export.size);
+    let mut client = nbd::client::NbdClient::new(&mut stream, &export);
+    let written = [0x5a; 4096];
+    client.seek(SeekFrom::Start(8192))?;
+    client.write_all(&written)?;
+    let mut seen = [0; 4096];
+    client.seek(SeekFrom::Start(8192))?;
+    client.read_exact(&mut seen)?;
+    anyhow::ensure!(seen == written, "the client reads something else than it wrote");
+    drop(stream);
+    runtime.block_on(server.shutdown(Farewell::Answer));
+    Ok(())
+}

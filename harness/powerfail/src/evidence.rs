@@ -1,0 +1,90 @@
+//! What was seen of one crash state: the answers of kernel, walk and fsck, without any opinion.
+//!
+//! Checks are functions of this value alone, so a verdict can be worked out again, and tested, without a kernel.
+
+use powerfail_agent::protocol::{Log, ToolRan};
+use powerfail_workloads::Observation;
+
+/// All that was seen, as far as it went: after a refused mount there is nothing to walk.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// The kernel's name of the device, such as `loop3`; another at each try.
+    pub device: String,
+    /// The first mount, which recovers.
+    pub recovery: Option<Mounting>,
+    /// The walk.
+    pub walk: Option<Walking>,
+    /// The kernel's lines from the unmount.
+    pub unmount: Option<Log>,
+    /// `e2fsck -fn` after it.
+    pub fsck: Option<ToolRan>,
+    /// The second mount, which must have nothing to recover.
+    pub again: Option<Mounting>,
+}
+
+/// How a mount went.
+#[derive(Clone, Debug)]
+pub enum Mounting {
+    /// It is mounted.
+    Mounted {
+        /// The kernel's lines.
+        log: Log,
+    },
+    /// The kernel refused.
+    Refused {
+        /// In words.
+        message: String,
+        /// The kernel's lines.
+        log: Log,
+    },
+    /// It did not end.
+    TimedOut {
+        /// After so many seconds.
+        seconds: u64,
+    },
+}
+
+/// How the walk went.
+#[derive(Clone, Debug)]
+pub enum Walking {
+    /// It came to its end.
+    Seen {
+        /// What is there, and what could not be read.
+        observation: Box<Observation>,
+        /// The kernel's lines.
+        log: Log,
+    },
+    /// It did not end.
+    TimedOut {
+        /// After so many seconds.
+        seconds: u64,
+    },
+}
+
+impl Evidence {
+    /// Every log that was taken, in order.
+    pub fn logs(&self) -> impl Iterator<Item = &Log> {
+        let walk = match &self.walk {
+            Some(Walking::Seen { log, .. }) => Some(log),
+            Some(Walking::TimedOut { .. }) | None => None,
+        };
+        let first = self.recovery.as_ref().and_then(Mounting::log);
+        let again = self.again.as_ref().and_then(Mounting::log);
+        [first, walk, self.unmount.as_ref(), again].into_iter().flatten()
+    }
+
+    /// A line of the kernel's without the device's number, so that two tries of one state say the same.
+    pub fn neutral(&self, text: &str) -> String {
+        if self.device.is_empty() { text.to_owned() } else { text.replace(&self.device, "DEVICE") }
+    }
+}
+
+impl Mounting {
+    /// The kernel's lines, if the mount ended.
+    pub fn log(&self) -> Option<&Log> {
+        match self {
+            Mounting::Mounted { log } | Mounting::Refused { log, .. } => Some(log),
+            Mounting::TimedOut { .. } => None,
+        }
+    }
+}

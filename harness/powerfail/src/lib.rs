@@ -1,0 +1,34 @@
+//! The program: its phases, its checks and its command line.
+//!
+//! ```text
+//! cli -> config -> cell
+//!   record      served_drive + recording_file <- rig                         => DIR/CELL/recording
+//!   plan_file   recording -> explorers                                       => DIR/CELL/plan.jsonl
+//!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
+//!   run         the three in turn, resumable; report: ledger -> table, page
+//!   replay      a casebook or a recipe -> the same verdict
+//! ```
+
+pub mod bench;
+pub mod casebook;
+pub mod cell;
+pub mod check;
+pub mod cli;
+pub mod config;
+pub mod doctor;
+pub mod evidence;
+pub mod folder;
+pub mod image;
+pub mod modes;
+pub mod plan_file;
+pub mod progress;
+pub mod record;
+pub mod recording_cmd;
+pub mod recording_file;
+pub mod replay;
+pub mod run;
+pub mod served_drive;
+pub mod stop;
+pub mod timeline;
+pub mod verbs;
+pub mod verify;

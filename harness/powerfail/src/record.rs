@@ -1,0 +1,238 @@
+//! The first phase: a real kernel, a real file system and a workload on a recorded drive.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use powerfail_agent::protocol::Attached;
+use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
+use powerfail_drive::live::Sink;
+use powerfail_nbd::{Config as Serving, Exports, Farewell, Hold, Server};
+use powerfail_rig::workdir::Workdir;
+use powerfail_rig::{Agent, AgentSetup, MountOutcome, RunOutcome, UnmountOutcome};
+use powerfail_workloads::catalog::Workload;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::Cell;
+use crate::config::Config;
+use crate::folder::{CellFolder, write_whole};
+use crate::recording_file::FileSink;
+use crate::served_drive::ServedDrive;
+use crate::stop::Stop;
+
+/// For attaching, making, mounting and unmounting; each is a fraction of a second on an idle machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// For a workload beyond the seconds that it was given: its last steps wait for the drive.
+const WORKLOAD_GRACE: Duration = Duration::from_secs(120);
+
+/// What the rig said of a recording.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct About {
+    /// The kernel that made it.
+    pub kernel: String,
+    /// The device as the kernel saw it.
+    pub attached: Attached,
+    /// Blocks of 4 KiB that the journal is in: first and last, inclusive.
+    pub journal: Vec<(u64, u64)>,
+    /// Steps that returned.
+    pub steps: u64,
+    /// Milliseconds that the workload took.
+    pub workload_ms: u64,
+    /// Milliseconds for all of it.
+    pub took_ms: u64,
+}
+
+/// How an agent is started on this machine.
+#[derive(Debug)]
+pub struct Agents {
+    workdir: Workdir,
+    program: std::path::PathBuf,
+}
+
+impl Agents {
+    /// Makes the folder that agents need, after what killed runs left was taken away.
+    ///
+    /// # Errors
+    /// If the folder can't be made.
+    pub fn new() -> anyhow::Result<Agents> {
+        powerfail_rig::workdir::clean_leftovers().context("can't clean up after an earlier run")?;
+        let workdir = Workdir::make().context("can't make a working folder below /run")?;
+        let program = std::env::current_exe().context("can't find the program itself")?;
+        Ok(Agents { workdir, program })
+    }
+
+    /// Starts one.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn spawn(&self, images: Vec<std::os::fd::BorrowedFd<'_>>) -> anyhow::Result<Agent> {
+        let setup = AgentSetup {
+            program: self.program.clone(),
+            arguments: vec!["agent".into()],
+            folder: self.workdir.agents(),
+            images,
+        };
+        Ok(Agent::spawn(&setup)?)
+    }
+
+    /// The folder for sockets.
+    pub fn folder(&self) -> &std::path::Path {
+        self.workdir.path()
+    }
+}
+
+/// Records a cell; the recording is there, whole and synced, when this returns.
+///
+/// # Errors
+/// If the rig or the harness fails, or the user stops it; then nothing is left of it.
+pub fn record(
+    config: &Config,
+    cell: &Cell,
+    folder: &CellFolder,
+    agents: &Agents,
+    stop: &Stop,
+) -> anyhow::Result<About> {
+    let started = Instant::now();
+    let part = folder.recording_part();
+    match fs::remove_file(&part) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => bail!("can't remove {}: {error}", part.display()),
+    }
+    let sink = FileSink::create(&part, cell.header).with_context(|| format!("can't write {}", part.display()))?;
+    let drive = Arc::new(ServedDrive::new(cell.header, sink));
+    let recorded = serve_and_run(config, cell, agents, stop, &drive);
+    let sink = drive.close();
+    let mut about = match recorded {
+        Ok(about) => about,
+        Err(error) => {
+            drop(sink);
+            let _ = fs::remove_file(&part);
+            return Err(error);
+        }
+    };
+    sink?.finish().with_context(|| format!("can't write {}", part.display()))?;
+    about.took_ms = started.elapsed().as_millis() as u64;
+    // Whoever finds the recording finds what was said of it.
+    write_whole(&folder.about(), &serde_json::to_vec_pretty(&about)?)?;
+    fs::rename(&part, folder.recording())?;
+    Ok(about)
+}
+
+/// Serves a drive and runs a cell's workload on it, from mkfs to the unmount.
+///
+/// # Errors
+/// If the rig fails or the user stops it.
+pub fn serve_and_run<S: Sink + 'static>(
+    config: &Config,
+    cell: &Cell,
+    agents: &Agents,
+    stop: &Stop,
+    drive: &Arc<ServedDrive<S>>,
+) -> anyhow::Result<About> {
+    let socket = agents.folder().join(format!("{}.sock", cell.name));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let server = {
+        let _inside = runtime.enter();
+        let hold = (config.hold_depth > 0 && !cell.mode.write_cache).then(|| Hold {
+            seed: cell.seed.at("hold", &[]),
+            depth: config.hold_depth,
+            max_time: Duration::from_micros(config.hold_us),
+        });
+        let serving = Serving { hold, ..Serving::default() };
+        Server::bind_unix(&socket)?.serve(Exports::one(drive.clone()), serving)?
+    };
+    let result = run_on(cell, agents, stop, drive, &socket);
+    runtime.block_on(server.shutdown(Farewell::Answer));
+    result
+}
+
+fn run_on<S: Sink>(
+    cell: &Cell,
+    agents: &Agents,
+    stop: &Stop,
+    drive: &ServedDrive<S>,
+    socket: &std::path::Path,
+) -> anyhow::Result<About> {
+    stop.check()?;
+    let mut agent = agents.spawn(Vec::new())?;
+    let attached = agent.attach_nbd(socket, LIMIT)?;
+    let ran = agent.tool(&cell.mkfs_argv(), LIMIT)?;
+    if ran.code != Some(0) {
+        bail!("{} failed: {}{}", cell.mkfs_argv().join(" "), ran.stdout, ran.stderr);
+    }
+    let journal = agent.tool(&["debugfs", "-R", "stat <8>", "{device}"], LIMIT)?;
+    let journal = journal_blocks(&journal.stdout);
+    drive.mark("mkfs-end")?;
+    stop.check()?;
+    match agent.mount("ext4", &cell.mount, LIMIT, LIMIT)? {
+        MountOutcome::Mounted { .. } => {}
+        MountOutcome::Refused { message, log, .. } => {
+            let said: Vec<_> = log.lines.iter().map(|line| line.text.as_str()).collect();
+            bail!("the new file system can't be mounted with `{}` ({message}): {}", cell.mount, said.join(" | "));
+        }
+    }
+    drive.mark(MOUNTED)?;
+    stop.check()?;
+    let mut steps = 0;
+    let mut unmarked = None;
+    let limit = Duration::from_secs(u64::from(cell.spec.limits().seconds)) + WORKLOAD_GRACE;
+    let started = Instant::now();
+    let outcome = agent.run(&cell.spec, limit, |label| {
+        steps += 1;
+        if let Err(refusal) = drive.mark(label) {
+            unmarked.get_or_insert(refusal);
+        }
+    })?;
+    let workload_ms = started.elapsed().as_millis() as u64;
+    if let Some(refusal) = unmarked {
+        bail!("a mark could not be recorded: {refusal}");
+    }
+    let log = match outcome {
+        RunOutcome::Done { log, .. } => log,
+        RunOutcome::Failed { message, .. } => bail!("the workload failed: {message}"),
+    };
+    if let Some(line) = log.lines.iter().find(|line| crate::check::kernel::complains(line)) {
+        bail!("the kernel complained before any power was cut: {}", line.text);
+    }
+    drive.mark(WORKLOAD_END)?;
+    stop.check()?;
+    match agent.unmount(LIMIT)? {
+        UnmountOutcome::Unmounted { .. } => {}
+        UnmountOutcome::Failed { message, .. } => bail!("the file system can't be unmounted: {message}"),
+    }
+    agent.detach(LIMIT)?;
+    let kernel = agent.hello().kernel.clone();
+    agent.quit(LIMIT)?;
+    Ok(About { kernel, attached, journal, steps, workload_ms, took_ms: 0 })
+}
+
+/// The extents of inode 8 (the journal) from `debugfs`'s `stat`: `(0-1023):32768-33791, …`.
+fn journal_blocks(stat: &str) -> Vec<(u64, u64)> {
+    let Some((_, extents)) = stat.split_once("EXTENTS:").or_else(|| stat.split_once("BLOCKS:")) else {
+        return Vec::new();
+    };
+    let extents = extents.split(',').filter(|extent| !extent.contains("IND") && !extent.contains("ETB"));
+    let range = |extent: &str| {
+        let (_, blocks) = extent.trim().split_once(':')?;
+        let blocks = blocks.split_whitespace().next()?;
+        let (first, last) = blocks.split_once('-').unwrap_or((blocks, blocks));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    extents.filter_map(range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debugfs_says_where_the_journal_is() {
+        let stat = "Inode: 8   Type: regular\nEXTENTS:\n(0-1023):32768-33791, (1024): 40000\n";
+        assert_eq!(journal_blocks(stat), [(32768, 33791), (40000, 40000)]);
+        let old = "BLOCKS:\n(0-11):100-111, (IND):112, (12-1023):113-1124\nTOTAL: 1025\n";
+        assert_eq!(journal_blocks(old), [(100, 111), (113, 1124)]);
+        assert_eq!(journal_blocks("nothing"), []);
+    }
+}

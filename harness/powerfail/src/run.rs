@@ -1,0 +1,332 @@
+//! `powerfail run`: the phases one after the other, for each cell, with one ledger.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use powerfail_drive::crash::Recipe;
+use powerfail_drive::explore::Span;
+use powerfail_ledger::{Case, CaseEnd, Contents, Header, Line, Measured, Outcome, PathKeeps, Recording, Writer};
+use powerfail_reports::Tally;
+
+use crate::cell::Cell;
+use crate::config::Config;
+use crate::folder::{CellFolder, Folder, Usage, write_whole};
+use crate::plan_file::{self, PlanFile};
+use crate::progress::say;
+use crate::record::{About, Agents, record};
+use crate::recording_file::Mapped;
+use crate::stop::{Stop, Stopped};
+use crate::timeline::timeline;
+use crate::verify::{Job, verify};
+
+/// What of a run is not part of its identity: it may differ when the run is resumed.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// States verified at a time.
+    pub jobs: usize,
+    /// Stop each cell at its first violation.
+    pub until_found: bool,
+}
+
+/// Which phases to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Until {
+    /// Record only.
+    Recorded,
+    /// Record and plan.
+    Planned,
+    /// All of it.
+    Verified,
+}
+
+/// Runs all cells of a folder up to a phase; gives the tally of its ledger.
+///
+/// # Errors
+/// If the folder can't be used, the user stops it, or a result can't be kept. A cell that breaks is in the ledger, and
+/// the others go on.
+pub fn run(folder: &Folder, effort: Effort, until: Until, stop: &Stop) -> anyhow::Result<Tally> {
+    let agents = Agents::new()?;
+    let (mut ledger, contents) = folder.ledger(|| header(&folder.config))?;
+    let mut known = Known::of(&contents);
+    for cell in Cell::all(&folder.config) {
+        stop.check()?;
+        let mut keeper = Keeper { ledger: &mut ledger, known: &mut known };
+        match run_cell(folder, &cell, effort, until, stop, &agents, &mut keeper) {
+            Ok(()) => {}
+            Err(error) if error.is::<Stopped>() || error.is::<Usage>() => return Err(error),
+            Err(error) => {
+                let reason = format!("{error:#}");
+                say(&format!("{}: broken: {reason}", cell.name));
+                let case = cell.case(&kernel_of(folder, &cell));
+                keeper.append(&Line::Case(CaseEnd { case, outcome: Outcome::Broken { reason } }))?;
+            }
+        }
+    }
+    tally(folder.path())
+}
+
+/// Reads the ledger of a folder and adds it up.
+///
+/// # Errors
+/// [`Usage`] if it can't be read.
+pub fn tally(folder: &Path) -> anyhow::Result<Tally> {
+    let contents = powerfail_ledger::read(&folder.join("ledger.jsonl")).map_err(|error| Usage(error.to_string()))?;
+    Ok(Tally::from_ledgers(&[contents]))
+}
+
+/// Writes the page of a tally.
+///
+/// # Errors
+/// If it can't be written.
+pub fn write_page(tally: &Tally, path: &Path) -> anyhow::Result<()> {
+    write_whole(path, powerfail_reports::render(tally).as_bytes())
+}
+
+fn run_cell(
+    folder: &Folder,
+    cell: &Cell,
+    effort: Effort,
+    until: Until,
+    stop: &Stop,
+    agents: &Agents,
+    keeper: &mut Keeper<'_>,
+) -> anyhow::Result<()> {
+    let files = folder.cell(&cell.name)?;
+    let about = recorded(folder, cell, &files, stop, agents)?;
+    if until < Until::Planned {
+        return Ok(());
+    }
+    let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
+    keeper.known.check_recording(cell, &recording)?;
+    let plan = plan_file::plan_cell(cell, &files, &recording, folder.config.states)?;
+    keeper.recording(cell, &about, &recording, &plan)?;
+    if until < Until::Verified {
+        return Ok(());
+    }
+    let left: Vec<_> =
+        plan.entries.iter().filter(|entry| !keeper.known.judged.contains(&entry.state)).cloned().collect();
+    let found_before = effort.until_found && keeper.known.violated.contains(&cell.name);
+    if !left.is_empty() && !found_before {
+        say(&format!("{}: verifying {} states", cell.name, left.len()));
+        let job = Job {
+            cell,
+            folder: &files,
+            recording: &recording,
+            about: &about,
+            agents,
+            jobs: effort.jobs,
+            until_found: effort.until_found,
+        };
+        let started = Instant::now();
+        let mut judged = 0u32;
+        verify(&job, &left, stop, |line| {
+            judged += 1;
+            keeper.append(line)
+        })?;
+        let value = f64::from(judged) / started.elapsed().as_secs_f64();
+        let what = format!("{}: states verified", cell.name);
+        keeper.append(&Line::Measured(Measured { what, value, unit: "per second".into() }))?;
+    }
+    keeper.timeline(cell, &about, &recording, &plan)
+}
+
+/// The recording of a cell, made if it is not there.
+fn recorded(folder: &Folder, cell: &Cell, files: &CellFolder, stop: &Stop, agents: &Agents) -> anyhow::Result<About> {
+    if files.recording().exists() {
+        return about(files);
+    }
+    say(&format!("{}: recording", cell.name));
+    record(&folder.config, cell, files, agents, stop).context("recording")
+}
+
+/// What the rig said of a cell's recording.
+///
+/// # Errors
+/// [`Usage`] if it is missing or damaged.
+pub fn about(files: &CellFolder) -> anyhow::Result<About> {
+    let usage = |why: String| Usage(format!("{}: {why}", files.about().display()));
+    let text = std::fs::read(files.about()).map_err(|error| usage(error.to_string()))?;
+    Ok(serde_json::from_slice(&text).map_err(|error| usage(error.to_string()))?)
+}
+
+fn kernel_of(folder: &Folder, cell: &Cell) -> String {
+    let about = folder.cell(&cell.name).and_then(|files| about(&files));
+    about.map(|about| about.kernel).unwrap_or_else(|_| rustix::system::uname().release().to_string_lossy().into_owned())
+}
+
+/// The first line of a ledger.
+pub fn header(config: &Config) -> Header {
+    let uname = rustix::system::uname();
+    let memory = rustix::system::sysinfo().totalram >> 20;
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    Header {
+        schema: powerfail_ledger::SCHEMA,
+        tool: format!("powerfail {}", env!("CARGO_PKG_VERSION")),
+        seed: config.seed,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+        machine: format!(
+            "Linux {} ({}), {processors} processors, {memory} MiB of memory",
+            uname.release().to_string_lossy(),
+            uname.machine().to_string_lossy()
+        ),
+    }
+}
+
+/// What the ledger held when the run began or was resumed.
+#[derive(Debug, Default)]
+struct Known {
+    /// Recipes with a verdict. A broken state has none and is tried again.
+    judged: HashSet<String>,
+    /// Recipes that were violated, one a cell.
+    violated: HashSet<String>,
+    recordings: Vec<Recording>,
+    timelines: HashSet<Case>,
+    /// The first violated state of each cell, for its picture.
+    shown: Vec<(Case, String)>,
+}
+
+impl Known {
+    fn of(contents: &Contents) -> Known {
+        let mut known = Known::default();
+        contents.lines.iter().for_each(|line| known.add(line));
+        known
+    }
+
+    fn add(&mut self, line: &Line) {
+        match line {
+            Line::State(state) => {
+                let judged = matches!(state.outcome, Outcome::Held | Outcome::Violated { .. });
+                if judged {
+                    self.judged.insert(state.state.clone());
+                }
+                let violated = matches!(state.outcome, Outcome::Violated { .. });
+                if violated && !self.shown.iter().any(|(case, _)| *case == state.case) {
+                    self.shown.push((state.case.clone(), state.state.clone()));
+                }
+                if violated && let Some(recording) = self.recordings.iter().find(|r| r.case == state.case) {
+                    let cell = recording.path.split('/').next().unwrap_or_default();
+                    self.violated.insert(cell.to_owned());
+                }
+            }
+            Line::Recording(recording) => self.recordings.push((**recording).clone()),
+            Line::Timeline(timeline) => {
+                self.timelines.insert(timeline.case.clone());
+            }
+            Line::Case(_) | Line::Measured(_) | Line::Header(_) => {}
+        }
+    }
+
+    fn of_cell(&self, cell: &Cell) -> Option<&Recording> {
+        let path = recording_path(cell);
+        self.recordings.iter().find(|recording| recording.path == path)
+    }
+
+    /// A recording that the ledger knows must still be the same file.
+    fn check_recording(&self, cell: &Cell, recording: &Mapped) -> anyhow::Result<()> {
+        match self.of_cell(cell) {
+            Some(known) if known.digest != recording.digest() => {
+                let text = format!(
+                    "{} was altered since it was recorded: its BLAKE3 is not the ledger's; restore it or start a new folder",
+                    recording.path().display()
+                );
+                Err(Usage(text).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn recording_path(cell: &Cell) -> String {
+    format!("{}/recording", cell.name)
+}
+
+/// The ledger together with what it is known to hold.
+struct Keeper<'a> {
+    ledger: &'a mut Writer,
+    known: &'a mut Known,
+}
+
+impl Keeper<'_> {
+    fn append(&mut self, line: &Line) -> anyhow::Result<()> {
+        self.ledger.append(line)?;
+        self.known.add(line);
+        Ok(())
+    }
+
+    /// Says what was recorded and planned, once.
+    fn recording(&mut self, cell: &Cell, about: &About, file: &Mapped, plan: &PlanFile) -> anyhow::Result<()> {
+        if self.known.of_cell(cell).is_some() {
+            return Ok(());
+        }
+        let counts = crate::recording_cmd::count(file.bytes())?;
+        let loose = plan.entries.iter().filter(|entry| !entry.state.contains(" loose=0 ")).count() as u64;
+        let line = Recording {
+            case: cell.case(&about.kernel),
+            path: recording_path(cell),
+            digest: plan.head.recording.clone(),
+            events: counts.events,
+            writes: counts.writes,
+            written_bytes: counts.written_bytes,
+            flushes: counts.flushes,
+            fua: counts.fua,
+            trims: counts.trims,
+            steps: about.steps,
+            first_cut: plan.head.cuts.0,
+            last_cut: plan.head.cuts.1,
+            planned: plan.head.states,
+            loose_permille: (loose * 1000).checked_div(plan.head.states).unwrap_or(0),
+            path_keeps: path_keeps(about, &counts, cell),
+            took_ms: about.took_ms,
+        };
+        say(&format!(
+            "{}: {} events, {} writes, {} flushes, {} steps; {} states planned ({} duplicates left out), {:.1} % with loose fragments",
+            cell.name,
+            line.events,
+            line.writes,
+            line.flushes,
+            line.steps,
+            line.planned,
+            plan.head.duplicates,
+            line.loose_permille as f64 / 10.0
+        ));
+        self.append(&Line::Recording(Box::new(line)))
+    }
+
+    /// One picture a cell: of the first violated state, or else of one in the middle that lost something.
+    fn timeline(&mut self, cell: &Cell, about: &About, file: &Mapped, plan: &PlanFile) -> anyhow::Result<()> {
+        let case = cell.case(&about.kernel);
+        if self.known.timelines.contains(&case) {
+            return Ok(());
+        }
+        let shown = self.known.shown.iter().find(|(shown, _)| *shown == case).map(|(_, state)| state.clone());
+        let middle = plan.entries.len() / 2;
+        let lossy = |entry: &&plan_file::Entry| entry.explorer == "sampled";
+        let state = shown
+            .or_else(|| plan.entries[middle..].iter().find(lossy).map(|entry| entry.state.clone()))
+            .or_else(|| plan.entries.last().map(|entry| entry.state.clone()));
+        let Some(state) = state else { return Ok(()) };
+        let recipe: Recipe = state.parse()?;
+        let span = Span { first: plan.head.cuts.0, last: plan.head.cuts.1 };
+        let line = timeline(file.bytes(), case, &recipe, span, &about.journal)?;
+        self.append(&Line::Timeline(Box::new(line)))
+    }
+}
+
+/// What of FLUSH, FUA and TRIM arrived, as far as this recording shows.
+fn path_keeps(about: &About, counts: &crate::recording_cmd::Counts, cell: &Cell) -> PathKeeps {
+    let flush = if counts.flushes > 0 { "native" } else { "not seen" };
+    let fua = match (counts.fua > 0, cell.mode.write_cache) {
+        (true, _) => "native",
+        (false, true) if about.attached.write_cache == "write back" && !about.attached.fua => "as-flush",
+        (false, _) => "not seen",
+    };
+    let trim = match (counts.trims > 0, about.attached.discard_max_bytes > 0) {
+        (true, _) => "native",
+        (false, true) => "not seen",
+        (false, false) => "lost",
+    };
+    PathKeeps { flush: flush.into(), fua: fua.into(), trim: trim.into() }
+}

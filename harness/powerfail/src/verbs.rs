@@ -1,0 +1,231 @@
+//! What each verb of the command line does.
+
+use std::path::{Path, PathBuf};
+
+use powerfail_ledger::Outcome;
+use powerfail_reports::table::{self, Screen};
+use powerfail_reports::Tally;
+
+use crate::cli::{BenchVerb, Cli, EffortArgs, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
+use crate::doctor::{self, CantTest};
+use crate::folder::{Folder, Usage};
+use crate::progress::say;
+use crate::recording_file::Mapped;
+use crate::run::{self, Until};
+use crate::stop::{Stop, Stopped};
+use crate::{bench, recording_cmd, replay};
+
+/// Does what was asked for; gives the exit code.
+///
+/// # Errors
+/// See [`exit_code`].
+pub fn act(cli: Cli) -> anyhow::Result<u8> {
+    match cli.verb {
+        Verb::Doctor { json } => doctor::doctor(json),
+        Verb::Run(args) => begin(&args, Until::Verified),
+        Verb::Record(args) => begin(&args, Until::Recorded),
+        Verb::Plan { dir } => {
+            let folder = Folder::open(&dir)?;
+            needs_recordings(&folder)?;
+            run::run(&folder, EffortArgs { jobs: 1, until_found: false }.effort(), Until::Planned, &Stop::listen()?)?;
+            Ok(0)
+        }
+        Verb::Verify { dir, effort, output } => {
+            doctor::require()?;
+            let folder = Folder::open(&dir)?;
+            needs_recordings(&folder)?;
+            let tally = run::run(&folder, effort.effort(), Until::Verified, &Stop::listen()?)?;
+            show(&tally, &dir, &output)
+        }
+        Verb::Report { dirs, output, summary } => report(&dirs, &output, summary.as_deref()),
+        Verb::Replay { what, dir, times, json } => replayed(&what, dir.as_deref(), times, json),
+        Verb::Materialise { what, dir, output } => {
+            replay::materialise(&replay::target(&what, dir.as_deref())?, &output)?;
+            say(&format!("{} is the image of that state", output.display()));
+            Ok(0)
+        }
+        Verb::Recording { verb } => recording(verb),
+        Verb::Bench { verb: BenchVerb::Verify { states, jobs, files, rounds, json } } => {
+            doctor::require()?;
+            bench::verify::bench(states, jobs, files, rounds, json)
+        }
+        Verb::Bench { verb: BenchVerb::Record { steps, rounds, json } } => {
+            doctor::require()?;
+            bench::record::bench(steps, rounds, json)
+        }
+    }
+}
+
+/// 2 for bad input, 4 where nothing can be tested, 130 after Ctrl-C, 3 where the harness broke.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    if error.is::<Usage>() {
+        2
+    } else if error.is::<CantTest>() {
+        4
+    } else if error.is::<Stopped>() {
+        130
+    } else {
+        3
+    }
+}
+
+fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
+    let config = args.config()?;
+    doctor::require()?;
+    let stop = Stop::listen()?;
+    let folder = Folder::begin(&args.out, &config, args.resume)?;
+    if args.rig == "auto" {
+        say("rig host-loop: the machine's own kernel, nbdfuse and a loop device; the only one of this version");
+    }
+    say(&format!("seed {}", config.seed));
+    let tally = run::run(&folder, args.effort.effort(), until, &stop)?;
+    if until < Until::Verified {
+        return Ok(if tally.cells.iter().any(|cell| cell.counts.broken > 0) { 3 } else { 0 });
+    }
+    let code = show(&tally, &args.out, &args.output)?;
+    say(&format!("seed {}; page {}", config.seed, page_of(&args.out, &args.output).display()));
+    Ok(code)
+}
+
+/// `plan` and `verify` make no recordings of their own.
+fn needs_recordings(folder: &Folder) -> anyhow::Result<()> {
+    for cell in crate::cell::Cell::all(&folder.config) {
+        if !folder.path().join(&cell.name).join("recording").is_file() {
+            let text = format!(
+                "{} has no recording of {}; go on with `powerfail run --resume`",
+                folder.path().display(),
+                cell.name
+            );
+            anyhow::bail!(Usage(text));
+        }
+    }
+    Ok(())
+}
+
+fn page_of(dir: &Path, output: &OutputArgs) -> PathBuf {
+    output.html.clone().unwrap_or_else(|| dir.join("page.html"))
+}
+
+fn show(tally: &Tally, dir: &Path, output: &OutputArgs) -> anyhow::Result<u8> {
+    run::write_page(tally, &page_of(dir, output))?;
+    print(tally, output)?;
+    Ok(tally.exit_code())
+}
+
+fn print(tally: &Tally, output: &OutputArgs) -> anyhow::Result<()> {
+    if output.json {
+        println!("{}", serde_json::to_string_pretty(&summary(tally))?);
+    } else {
+        println!("{}", table::terminal(tally, Screen::of_stdout()));
+    }
+    Ok(())
+}
+
+/// The tally for machines.
+fn summary(tally: &Tally) -> serde_json::Value {
+    let cells: Vec<_> = tally
+        .cells
+        .iter()
+        .map(|cell| {
+            let interval = powerfail_reports::stats::wilson(cell.counts.violated, cell.counts.judged());
+            serde_json::json!({
+                "fs": cell.key.fs, "mkfs": cell.key.mkfs, "mode": cell.key.mode, "mount": cell.key.mount,
+                "kernel": cell.key.kernel, "rig": cell.key.rig,
+                "held": cell.counts.held, "violated": cell.counts.violated,
+                "skipped": cell.counts.skipped, "broken": cell.counts.broken,
+                "wilson_95": interval.map(|interval| [interval.low, interval.high]),
+                "loose_share": cell.loose_share(), "in_flight_share": cell.in_flight_share(),
+                "verdict": cell.verdict.name(), "why": cell.verdict.why(),
+            })
+        })
+        .collect();
+    serde_json::json!({ "exit_code": tally.exit_code(), "cells": cells })
+}
+
+fn report(dirs: &[PathBuf], output: &OutputArgs, markdown: Option<&Path>) -> anyhow::Result<u8> {
+    let mut ledgers = Vec::new();
+    for dir in dirs {
+        ledgers.push(powerfail_ledger::read(&dir.join("ledger.jsonl")).map_err(|error| Usage(error.to_string()))?);
+    }
+    let tally = Tally::from_ledgers(&ledgers);
+    if let Some(path) = markdown {
+        crate::folder::write_whole(path, table::markdown(&tally).as_bytes())?;
+    }
+    show(&tally, &dirs[0], output)
+}
+
+fn replayed(what: &str, dir: Option<&Path>, times: u32, json: bool) -> anyhow::Result<u8> {
+    let target = replay::target(what, dir)?;
+    doctor::require()?;
+    let replayed = replay::replay(target, times)?;
+    let same = replayed.iter().filter(|replayed| replayed.same()).count();
+    let broken = replayed.iter().any(|replayed| matches!(replayed.judged.outcome, Outcome::Broken { .. }));
+    if json {
+        let outcomes: Vec<_> = replayed.iter().map(|replayed| &replayed.judged.outcome).collect();
+        let expected = replayed.first().and_then(|replayed| replayed.expected.as_ref());
+        println!(
+            "{}",
+            serde_json::json!({ "times": replayed.len(), "same": same, "expected": expected, "outcomes": outcomes })
+        );
+    } else {
+        for replayed in &replayed {
+            tell(&replayed.judged.outcome);
+        }
+        match replayed.first().and_then(|replayed| replayed.expected.as_ref()) {
+            Some(_) => println!("{same} of {} replays came to the findings of the casebook", replayed.len()),
+            None => println!("{} replays; a recipe alone says nothing of what to expect", replayed.len()),
+        }
+    }
+    Ok(if broken { 3 } else { u8::from(same < replayed.len()) })
+}
+
+fn tell(outcome: &Outcome) {
+    match outcome {
+        Outcome::Held => println!("held"),
+        Outcome::Violated { findings } => {
+            println!("violated");
+            findings.iter().for_each(|finding| println!("  {}: {}", finding.kind.name(), finding.detail));
+        }
+        Outcome::Skipped { reason } => println!("skipped: {reason}"),
+        Outcome::Broken { reason } => println!("broken: {reason}"),
+    }
+}
+
+fn recording(verb: RecordingVerb) -> anyhow::Result<u8> {
+    match verb {
+        RecordingVerb::Export { dir, format: Format::LogWrites, output } => {
+            let entries = recording_cmd::export(&dir, &output)?;
+            say(&format!("{}: {entries} entries", output.display()));
+        }
+        RecordingVerb::Import { file, format: Format::LogWrites, output, size } => {
+            let entries = recording_cmd::import(&file, &output, size)?;
+            say(&format!("{}: {entries} entries", output.join("recording").display()));
+        }
+        RecordingVerb::Show { dir, json } => {
+            let path = recording_cmd::find(&dir)?;
+            let usage = |why: String| Usage(format!("{}: {why}", path.display()));
+            let recording = Mapped::open(&path).map_err(|error| usage(error.to_string()))?;
+            let span = powerfail_drive::explore::span(recording.bytes()).map_err(|error| usage(error.to_string()))?;
+            let counts = recording_cmd::count(recording.bytes())?;
+            if json {
+                println!(
+                    "{}",
+                    serde_json::json!({ "counts": counts, "first_cut": span.first, "last_cut": span.last, "blake3": recording.digest() })
+                );
+            } else {
+                println!(
+                    "{}: {} events; {} writes with {} bytes, {} flushes, {} FUA, {} trims",
+                    path.display(),
+                    counts.events,
+                    counts.writes,
+                    counts.written_bytes,
+                    counts.flushes,
+                    counts.fua,
+                    counts.trims
+                );
+                println!("cuts may lie from event {} to {}; BLAKE3 {}", span.first, span.last, recording.digest());
+            }
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,124 @@
+//! The third phase: every planned state becomes an image, a kernel recovers it, and the checks judge it.
+//!
+//! Several workers at a time, each with an agent, an image file and a walk through the recording of its own. States are
+//! in the order of their cuts and each worker takes the next one, so all walks go forward only.
+
+mod examine;
+mod worker;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use powerfail_ledger::{Line, Outcome, State};
+
+pub use examine::{Examined, examine};
+pub use worker::{Judged, Worker};
+
+use crate::cell::Cell;
+use crate::folder::CellFolder;
+use crate::plan_file::Entry;
+use crate::progress::Progress;
+use crate::record::{About, Agents};
+use crate::recording_file::Mapped;
+use crate::stop::Stop;
+
+/// What verification needs to know of a cell.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// Its folder.
+    pub folder: &'a CellFolder,
+    /// Its recording.
+    pub recording: &'a Mapped,
+    /// What the rig said of it.
+    pub about: &'a About,
+    /// How agents are started.
+    pub agents: &'a Agents,
+    /// Workers at a time.
+    pub jobs: usize,
+    /// Stop after the first violation.
+    pub until_found: bool,
+}
+
+/// Judges all of `entries`, in any order, and gives each result to `take` as it comes.
+///
+/// # Errors
+/// If a result can't be taken, or the user stops it; what was taken before stays.
+pub fn verify(
+    job: &Job<'_>,
+    entries: &[Entry],
+    stop: &Stop,
+    mut take: impl FnMut(&Line) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let mut progress = Progress::new(&job.cell.name, entries.len() as u64);
+    let mut violated = 0u64;
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        // Bounded: a slow ledger slows the workers instead of growing a queue.
+        let (judged, results) = sync_channel::<anyhow::Result<(usize, Judged)>>(job.jobs);
+        for _ in 0..job.jobs.min(entries.len()) {
+            let judged = judged.clone();
+            let next = &next;
+            scope.spawn(move || {
+                let mut worker = Worker::new(job);
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(entry) = entries.get(index).filter(|_| !stop.asked()) else { break };
+                    let result = worker.judge(entry).map(|judged| (index, judged));
+                    let failed = result.is_err();
+                    if judged.send(result).is_err() || failed {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(judged);
+        for result in results {
+            // Leaving early drops the receiver, and the workers end at their next result.
+            let (index, judged) = result?;
+            let line = line(job, &entries[index], judged)?;
+            let Line::State(state) = &line else { unreachable!("`line` makes states") };
+            violated += u64::from(matches!(state.outcome, Outcome::Violated { .. }));
+            take(&line)?;
+            progress.step(&format!("{violated} violated"));
+            if job.until_found && violated > 0 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    })?;
+    progress.finish();
+    stop.check()?;
+    Ok(())
+}
+
+/// The ledger's line of a judged state; a violation's casebook is written before it.
+fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line> {
+    let case = job.cell.case(&job.about.kernel);
+    let casebook = job.folder.casebook(&entry.image);
+    let mut state = State {
+        case,
+        state: entry.state.clone(),
+        image: entry.image.clone(),
+        explorer: entry.explorer.clone(),
+        cut: judged.cut,
+        loose: judged.loose,
+        lost: judged.lost,
+        in_flight: entry.in_flight,
+        outcome: judged.outcome,
+        replay: None,
+        took_ms: judged.took_ms,
+    };
+    if matches!(state.outcome, Outcome::Violated { .. }) {
+        state.replay = Some(replay_command(&casebook));
+        crate::casebook::write(&casebook, &state, &judged.evidence)?;
+    }
+    Ok(Line::State(Box::new(state)))
+}
+
+/// The command that replays a casebook, from where the program runs.
+pub fn replay_command(casebook: &Path) -> String {
+    format!("powerfail replay {}", casebook.display())
+}

@@ -1,0 +1,178 @@
+//! A worker: from a recipe to a verdict.
+
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use powerfail_drive::crash::Recipe;
+use powerfail_drive::explore::Walk;
+use powerfail_ledger::Outcome;
+use powerfail_rig::Agent;
+use powerfail_workloads::{Mark, Oracle};
+
+use super::{Examined, Job, examine};
+use crate::check;
+use crate::evidence::Evidence;
+use crate::folder::Usage;
+use crate::image::Image;
+use crate::plan_file::Entry;
+
+/// A judged state.
+#[derive(Debug)]
+pub struct Judged {
+    /// The event of the cut.
+    pub cut: u64,
+    /// Loose fragments.
+    pub loose: u64,
+    /// Those that were lost.
+    pub lost: u64,
+    /// The verdict.
+    pub outcome: Outcome,
+    /// What it was based on.
+    pub evidence: Evidence,
+    /// Milliseconds from the recipe to the verdict.
+    pub took_ms: u64,
+}
+
+/// A worker with its agent, its image and its place in the recording.
+pub struct Worker<'a> {
+    job: &'a Job<'a>,
+    seat: Option<Seat>,
+    place: Option<Place<'a>>,
+}
+
+/// An agent and the image that it was handed. They come and go together: after an agent's death nobody knows when the
+/// kernel is done with the image.
+struct Seat {
+    agent: Agent,
+    image: Image,
+}
+
+/// How far the walk and the oracle are.
+struct Place<'a> {
+    walk: Walk<'a>,
+    oracle: Oracle,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker at the start of the recording; its agent is started with the first state.
+    pub fn new(job: &'a Job<'a>) -> Worker<'a> {
+        Worker { job, seat: None, place: None }
+    }
+
+    /// Judges one state. A failure of the harness is tried once more, with a new agent, and is then the outcome.
+    ///
+    /// # Errors
+    /// If the recipe is none of this recording's: then the folder was altered.
+    pub fn judge(&mut self, entry: &Entry) -> anyhow::Result<Judged> {
+        let started = Instant::now();
+        let altered = |why: String| Usage(format!("{}: {why}", self.job.folder.plan().display()));
+        let recipe: Recipe = entry.state.parse().map_err(|error| altered(format!("{error}")))?;
+        let mut judged = Judged {
+            cut: recipe.cut,
+            loose: recipe.kept.len() as u64,
+            lost: recipe.lost(),
+            outcome: Outcome::Held,
+            evidence: Evidence::default(),
+            took_ms: 0,
+        };
+        self.go_to(&recipe)?;
+        let mut seen = self.examine(&recipe);
+        if seen.is_err() {
+            self.seat = None;
+            seen = self.examine(&recipe);
+        }
+        match seen {
+            Ok(evidence) => {
+                let oracle = &self.place.as_ref().expect("gone to").oracle;
+                judged.outcome = verdict(&evidence, oracle);
+                judged.evidence = evidence;
+            }
+            Err(error) => {
+                self.seat = None;
+                judged.outcome = Outcome::Broken { reason: format!("{error:#}") };
+            }
+        }
+        judged.took_ms = started.elapsed().as_millis() as u64;
+        Ok(judged)
+    }
+
+    /// The image of a recipe, in this worker's image file.
+    ///
+    /// # Errors
+    /// If the recipe is none of this recording's, or the image can't be made.
+    pub fn image(&mut self, recipe: &Recipe) -> anyhow::Result<&Image> {
+        self.go_to(recipe)?;
+        self.materialise(recipe)?;
+        Ok(&self.seat.as_ref().expect("materialised").image)
+    }
+
+    /// Goes on to the cut; a recipe that lies behind starts from the beginning.
+    fn go_to(&mut self, recipe: &Recipe) -> anyhow::Result<()> {
+        let job = self.job;
+        if self.place.as_ref().is_some_and(|place| place.walk.history.next_event() > recipe.cut) {
+            self.place = None;
+        }
+        if self.place.is_none() {
+            let walk = Walk::new(job.recording.bytes(), recipe.drive)?;
+            self.place = Some(Place { walk, oracle: Oracle::new(&job.cell.spec, job.cell.promises()) });
+        }
+        let Place { walk, oracle } = self.place.as_mut().expect("just made");
+        let mut out_of_order = None;
+        walk.advance_with(recipe.cut, |label| {
+            if let Ok(mark) = label.parse::<Mark>()
+                && let Err(error) = oracle.returned(&mark)
+            {
+                out_of_order.get_or_insert(error);
+            }
+        })?;
+        if let Some(error) = out_of_order {
+            bail!("the recording's marks are none of this workload's: {error}");
+        }
+        let loose = walk.history.loose().len();
+        if loose != recipe.kept.len() || walk.history.next_event() != recipe.cut {
+            let text = format!(
+                "the recipe is of another recording or another drive: at event {} {loose} fragments are loose, not {}",
+                walk.history.next_event(),
+                recipe.kept.len()
+            );
+            bail!(Usage(text));
+        }
+        Ok(())
+    }
+
+    fn materialise(&mut self, recipe: &Recipe) -> anyhow::Result<()> {
+        let job = self.job;
+        if self.seat.is_none() {
+            let image = Image::new(job.cell.header.geometry.bytes()).context("can't make an image in memory")?;
+            let agent = job.agents.spawn(vec![image.fd()])?;
+            self.seat = Some(Seat { agent, image });
+        }
+        let history = &self.place.as_ref().expect("gone to").walk.history;
+        let image = &mut self.seat.as_mut().expect("just made").image;
+        image
+            .become_state(history, job.recording.bytes(), &recipe.kept, recipe.order)
+            .context("can't make the image")?;
+        Ok(())
+    }
+
+    fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
+        self.materialise(recipe)?;
+        let seat = self.seat.as_mut().expect("materialised");
+        match examine(&mut seat.agent, self.job.cell.header.geometry.bytes(), &self.job.cell.mount)? {
+            Examined::Whole(evidence) => Ok(evidence),
+            Examined::Hung(evidence) => {
+                self.seat = None;
+                Ok(evidence)
+            }
+        }
+    }
+}
+
+fn verdict(evidence: &Evidence, oracle: &Oracle) -> Outcome {
+    if let Some(log) = evidence.logs().find(|log| log.lost > 0) {
+        let reason = format!("{} lines of the kernel's log were overwritten before they were read", log.lost);
+        return Outcome::Broken { reason };
+    }
+    let findings = check::findings(evidence, oracle);
+    if findings.is_empty() { Outcome::Held } else { Outcome::Violated { findings } }
+}

@@ -1,0 +1,265 @@
+//! What works on this machine, what is missing, and the Debian package that brings it.
+//!
+//! A probe tries the thing itself where that is harmless (it makes namespaces, attaches a loop device); a version or
+//! a file's presence alone proves little.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Agent, AgentSetup};
+use crate::workdir::Workdir;
+
+/// One question to the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// What was asked for, e.g. "nbdfuse".
+    pub name: String,
+    /// The answer.
+    pub state: State,
+    /// Whether the rig can't do without it. File systems and their tools are needed only for their own cells.
+    pub required: bool,
+    /// One sentence for a person.
+    pub detail: String,
+}
+
+/// Whether something works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It was tried and works.
+    Works,
+    /// It is not there.
+    Missing {
+        /// What.
+        what: String,
+        /// The Debian package that brings it; none: no package does (a kernel's option, a privilege).
+        package: Option<String>,
+    },
+    /// It is there and does not work.
+    Failed {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+impl Probe {
+    /// Whether it works.
+    pub fn works(&self) -> bool {
+        self.state == State::Works
+    }
+}
+
+/// Everything that the rig `host-loop` uses. `program` and `arguments` start an agent, as in [`AgentSetup`].
+pub fn probe_host_loop(program: &Path, arguments: &[&str]) -> Vec<Probe> {
+    let mut probes = vec![
+        root(),
+        device("FUSE", "/dev/fuse", "nbdfuse can make a file of the drive"),
+        device("loop devices", "/dev/loop-control", "the file can become a disk"),
+        kernel_log(),
+        memory_files(),
+    ];
+    probes.extend(TOOLS.iter().map(Tool::probe));
+    probes.extend(FILE_SYSTEMS.iter().map(|fs| file_system(fs)));
+    let needs: Vec<&str> = ["root", "loop devices", "kernel log", "memory files"]
+        .into_iter()
+        .filter(|name| probes.iter().any(|probe| probe.name == *name && !probe.works()))
+        .collect();
+    probes.push(agent(program, arguments, &needs));
+    probes
+}
+
+/// A program that the rig runs.
+struct Tool {
+    name: &'static str,
+    package: &'static str,
+    required: bool,
+    purpose: &'static str,
+}
+
+const fn tool(name: &'static str, package: &'static str, required: bool, purpose: &'static str) -> Tool {
+    Tool { name, package, required, purpose }
+}
+
+const TOOLS: &[Tool] = &[
+    tool("nbdfuse", "libnbd-bin", true, "makes a file of the drive's NBD export"),
+    tool("mkfs.ext4", "e2fsprogs", true, "makes ext4 and ext3"),
+    tool("e2fsck", "e2fsprogs", true, "judges ext4 and ext3"),
+    tool("dumpe2fs", "e2fsprogs", true, "says what is in an ext4 superblock"),
+    tool("debugfs", "e2fsprogs", false, "looks into ext4 by hand"),
+    tool("mkfs.xfs", "xfsprogs", false, "makes XFS"),
+    tool("xfs_repair", "xfsprogs", false, "judges XFS"),
+    tool("mkfs.btrfs", "btrfs-progs", false, "makes btrfs"),
+    tool("btrfs", "btrfs-progs", false, "judges btrfs"),
+    tool("nbdinfo", "libnbd-bin", false, "asks a served drive who it is"),
+    tool("nbdkit", "nbdkit", false, "is the server that the project's own is measured against"),
+    tool("fio", "fio", false, "loads drives in benchmarks"),
+];
+
+/// File systems with a sentence for each.
+const FILE_SYSTEMS: &[&str] = &["ext4", "xfs", "btrfs"];
+
+impl Tool {
+    fn probe(&self) -> Probe {
+        let found = TOOL_FOLDERS.iter().map(|folder| Path::new(folder).join(self.name)).find(|path| path.is_file());
+        match found {
+            Some(path) => Probe {
+                name: self.name.to_string(),
+                state: State::Works,
+                required: self.required,
+                detail: format!("{} {}.", path.display(), self.purpose),
+            },
+            None => Probe {
+                name: self.name.to_string(),
+                state: State::Missing { what: self.name.to_string(), package: Some(self.package.to_string()) },
+                required: self.required,
+                detail: format!("{} {}: apt-get install {}.", self.name, self.purpose, self.package),
+            },
+        }
+    }
+}
+
+/// Where the agent looks for tools; the environment of the caller does not count there either.
+const TOOL_FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+fn root() -> Probe {
+    let works = rustix::process::geteuid().is_root();
+    let state =
+        if works { State::Works } else { State::Missing { what: "the privileges of root".into(), package: None } };
+    let detail = if works { "Mounts and loop devices can be made." } else { "Run as root, or use the rig guest." };
+    Probe { name: "root".into(), state, required: true, detail: detail.into() }
+}
+
+fn device(name: &str, path: &str, purpose: &str) -> Probe {
+    let (state, detail) = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => (State::Works, format!("{path} opens, so {purpose}.")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => (
+            State::Missing { what: path.to_string(), package: None },
+            format!("There is no {path}: the kernel lacks it, or its module is not loaded, or this is a container."),
+        ),
+        Err(e) => (State::Failed { reason: e.to_string() }, format!("{path} can't be opened: {e}.")),
+    };
+    Probe { name: name.into(), state, required: true, detail }
+}
+
+fn kernel_log() -> Probe {
+    let (state, detail) = match OpenOptions::new().read(true).custom_flags(NONBLOCK).open("/dev/kmsg") {
+        Ok(_) => (State::Works, "/dev/kmsg opens, so the kernel's complaints are seen.".to_string()),
+        Err(e) => {
+            let reason = e.to_string();
+            (State::Failed { reason }, format!("/dev/kmsg can't be read ({e}); without it no state can be judged."))
+        }
+    };
+    Probe { name: "kernel log".into(), state, required: true, detail }
+}
+
+/// `O_NONBLOCK`.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+
+fn memory_files() -> Probe {
+    let (state, detail) = match scratch_image() {
+        Ok(_) => (State::Works, "memfd_create works, so crash states need no disk.".to_string()),
+        Err(e) => (State::Failed { reason: e.to_string() }, format!("memfd_create fails: {e}.")),
+    };
+    Probe { name: "memory files".into(), state, required: true, detail }
+}
+
+fn scratch_image() -> rustix::io::Result<File> {
+    let image = memfd_create("powerfail-probe", MemfdFlags::CLOEXEC)?;
+    ftruncate(&image, SCRATCH)?;
+    Ok(File::from(image))
+}
+
+/// Bytes of the image that the probe attaches.
+const SCRATCH: u64 = 1 << 20;
+
+fn file_system(name: &str) -> Probe {
+    let listed = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let built_in = listed.lines().any(|line| line.trim() == name);
+    let (state, detail) = if built_in {
+        (State::Works, format!("The kernel has {name}."))
+    } else if let Some(module) = module_of(name) {
+        (State::Works, format!("The kernel has {name} as a module, {}.", module.display()))
+    } else {
+        let what = format!("{name} in the kernel");
+        (State::Missing { what, package: None }, format!("The kernel has no {name}; its cells are skipped."))
+    };
+    Probe { name: format!("{name} in the kernel"), state, required: name == "ext4", detail }
+}
+
+fn module_of(name: &str) -> Option<PathBuf> {
+    let release = rustix::system::uname();
+    let folder = Path::new("/lib/modules").join(release.release().to_string_lossy().as_ref());
+    let suffixes = ["ko", "ko.xz", "ko.zst", "ko.gz"];
+    suffixes.iter().map(|ko| folder.join(format!("kernel/fs/{name}/{name}.{ko}"))).find(|path| path.is_file())
+}
+
+/// Starts a real agent: namespaces, a loop device over a memory file, and a clean end.
+fn agent(program: &Path, arguments: &[&str], needs: &[&str]) -> Probe {
+    let name = "agent in namespaces of its own".to_string();
+    let required = true;
+    if !needs.is_empty() {
+        let reason = format!("not tried without {}", needs.join(", "));
+        return Probe {
+            name,
+            state: State::Failed { reason: reason.clone() },
+            required,
+            detail: format!("It was {reason}."),
+        };
+    }
+    let (state, detail) = match try_agent(program, arguments) {
+        Ok(kernel) => (State::Works, format!("An agent started, attached a disk and left nothing, on Linux {kernel}.")),
+        Err(reason) => (State::Failed { reason: reason.clone() }, format!("It does not work: {reason}.")),
+    };
+    Probe { name, state, required, detail }
+}
+
+fn try_agent(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    const LIMIT: Duration = Duration::from_secs(20);
+    let folder = Workdir::make().map_err(|e| format!("no folder under /run: {e}"))?;
+    let image = scratch_image().map_err(|e| e.to_string())?;
+    let setup = AgentSetup {
+        program: program.to_path_buf(),
+        arguments: arguments.iter().map(Into::into).collect(),
+        folder: folder.agents(),
+        images: vec![image.as_fd()],
+    };
+    let mut agent = Agent::spawn(&setup).map_err(|e| e.to_string())?;
+    agent.attach_image(0, SCRATCH, LIMIT).map_err(|e| e.to_string())?;
+    agent.detach(LIMIT).map_err(|e| e.to_string())?;
+    let kernel = agent.hello().kernel.clone();
+    agent.quit(LIMIT).map_err(|e| e.to_string())?;
+    Ok(kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tool_names_its_package() {
+        let probe = tool("no-such-tool", "no-such-package", true, "does nothing").probe();
+        let missing = State::Missing { what: "no-such-tool".into(), package: Some("no-such-package".into()) };
+        assert_eq!(probe.state, missing);
+        assert_eq!(probe.detail, "no-such-tool does nothing: apt-get install no-such-package.");
+    }
+
+    #[test]
+    fn an_agent_that_is_none_is_a_failure_with_its_reason() {
+        let probes = probe_host_loop(Path::new("/nonexistent/agent"), &[]);
+        let last = probes.last().unwrap();
+        assert!(!last.works() && last.required);
+        assert!(probes.iter().all(|probe| probe.detail.ends_with('.')), "{probes:?}");
+    }
+
+    #[test]
+    fn an_unknown_file_system_is_missing() {
+        let probe = file_system("no-such-fs");
+        assert!(matches!(probe.state, State::Missing { package: None, .. }), "{probe:?}");
+    }
+}

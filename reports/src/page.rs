@@ -1,0 +1,55 @@
+//! The page that a person reads in the morning: one HTML file that needs no network and no script.
+//!
+//! What is shown is bounded, and what was left out is said: a control with a thousand violations must not make a page
+//! that nobody opens. Kernel and fsck text is foreign, so the template escapes everything but the charts, which escape
+//! their own.
+
+mod cell;
+mod view;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+
+use crate::tally::Tally;
+
+/// How much of a result the page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Violations listed in each cell.
+    pub violations: usize,
+    /// Bytes of recipes, commands and findings of all these lists together, shared evenly among the cells.
+    pub violation_bytes: usize,
+    /// Groups of findings in each cell.
+    pub groups: usize,
+    /// Timelines on the whole page; cells that depart come first.
+    pub timelines: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { violations: 50, violation_bytes: 1 << 20, groups: 20, timelines: 12 }
+    }
+}
+
+/// The page, with the usual limits.
+pub fn render(tally: &Tally) -> String {
+    render_with(tally, Limits::default())
+}
+
+/// The page.
+///
+/// # Panics
+/// If the template is wrong, which is a fault of this crate.
+pub fn render_with(tally: &Tally, limits: Limits) -> String {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the usual delimiters"));
+    environment.add_template("page.html", include_str!("../templates/page.html")).expect("the template parses");
+    environment.add_template("style.css", include_str!("../templates/style.css")).expect("the style sheet parses");
+    environment.add_template("cell.html", include_str!("../templates/cell.html")).expect("the template parses");
+    let page = environment.get_template("page.html").expect("just added");
+    page.render(Value::from(Serde(view::Page::of(tally, limits)))).expect("the template fits the view")
+}

@@ -1,0 +1,379 @@
+//! The result as a value: one cell for each combination of the matrix, and what was found in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use powerfail_ledger::{
+    Case, Contents, Expectation, Finding, FindingKind, Header, Line, Measured, Outcome, Recording, State, Timeline,
+};
+use serde::Serialize;
+
+use crate::findings::{Group, group};
+use crate::merge::{Merged, merge};
+use crate::stats::{Interval, median, rate, wilson};
+use crate::verdict::Verdict;
+
+/// All that one or several ledgers say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tally {
+    /// The runs, by when they began.
+    pub runs: Vec<Run>,
+    /// The cells, by file system, then by mode from safe to unsafe.
+    pub cells: Vec<Cell>,
+    /// Lines about a state that another line had said already.
+    pub duplicates: u64,
+}
+
+/// One ledger.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// Its header.
+    pub header: Header,
+    /// What it measured about itself.
+    pub measured: Vec<Measured>,
+    /// Bytes of a torn last line, left out.
+    pub torn_bytes: u64,
+}
+
+/// What makes a cell: a case without its seed and expectation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Key {
+    /// File system.
+    pub fs: String,
+    /// Options of its mkfs.
+    pub mkfs: String,
+    /// Mode.
+    pub mode: String,
+    /// Mount options.
+    pub mount: String,
+    /// Workload.
+    pub workload: String,
+    /// Drive.
+    pub drive: String,
+    /// Rig.
+    pub rig: String,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+/// How many states ended how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Every check passed.
+    pub held: u64,
+    /// At least one check found something.
+    pub violated: u64,
+    /// Not tested.
+    pub skipped: u64,
+    /// The harness failed.
+    pub broken: u64,
+    /// Whole cases that were skipped.
+    pub cases_skipped: u64,
+    /// Whole cases that broke.
+    pub cases_broken: u64,
+    /// Judged states that have a loose fragment.
+    pub with_loose: u64,
+    /// Judged states that have a write in flight at the cut.
+    pub with_in_flight: u64,
+    /// Violated states by the kinds of their findings; a state with two kinds counts in both.
+    pub kinds: BTreeMap<FindingKind, u64>,
+    /// Why states and cases were skipped, and how many.
+    pub skip_reasons: BTreeMap<String, u64>,
+    /// Why states and cases broke, and how many.
+    pub break_reasons: BTreeMap<String, u64>,
+    /// Images that both held and were violated; they count as violated.
+    pub contradictions: u64,
+}
+
+/// What one explorer brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Explored {
+    /// States of it that were judged.
+    pub judged: u64,
+    /// Of them, violated.
+    pub violated: u64,
+}
+
+/// One violated state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Violation {
+    /// Seed of its case.
+    pub seed: u64,
+    /// The recipe.
+    pub state: String,
+    /// Digest of its image.
+    pub image: String,
+    /// The explorer that made it.
+    pub explorer: String,
+    /// The event of the cut.
+    pub cut: u64,
+    /// Loose fragments at the cut.
+    pub loose: u64,
+    /// Of them, lost.
+    pub lost: u64,
+    /// Writes in flight at the cut.
+    pub in_flight: u64,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// The command that replays it.
+    pub replay: Option<String>,
+    /// Milliseconds to the verdict.
+    pub took_ms: u64,
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// What makes it.
+    pub key: Key,
+    /// What is expected of it: one, unless the ledgers disagree.
+    pub expectations: Vec<Expectation>,
+    /// Seeds of its cases.
+    pub seeds: Vec<u64>,
+    /// How its states ended.
+    pub counts: Counts,
+    /// Share of the judged states that are violated; none if none was judged.
+    pub rate: Option<f64>,
+    /// Its Wilson interval at 95 %.
+    pub interval: Option<Interval>,
+    /// The cell against its expectation.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Milliseconds to a verdict, the median of the judged states.
+    pub median_ms: Option<u64>,
+    /// What each explorer brought.
+    pub explorers: BTreeMap<String, Explored>,
+    /// The violated states, by seed and recipe.
+    pub violations: Vec<Violation>,
+    /// Their findings by what they have in common, the most frequent first.
+    pub groups: Vec<Group>,
+    /// Its recordings.
+    pub recordings: Vec<Recording>,
+    /// Pictures of its recordings.
+    pub timelines: Vec<Timeline>,
+}
+
+impl Tally {
+    /// Adds up ledgers; in whatever order they come, and however they overlap, the result is the same.
+    pub fn from_ledgers(ledgers: &[Contents]) -> Tally {
+        let merged = merge(ledgers);
+        let duplicates = merged.values().map(|cell| cell.duplicates).sum();
+        let mut cells: Vec<Cell> = merged.into_iter().map(|(key, merged)| Cell::of(key, &merged)).collect();
+        cells.sort_by(|a, b| a.place().cmp(&b.place()));
+        Tally { runs: runs(ledgers), cells, duplicates }
+    }
+
+    /// States that got a verdict: the power cuts of the headline.
+    pub fn judged(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.counts.judged()).sum()
+    }
+
+    /// Of them, violated.
+    pub fn violated(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.counts.violated).sum()
+    }
+
+    /// The exit code of a program that has this result. The first that applies:
+    /// 3 a cell is broken (nothing that the run says can be relied on until that is understood);
+    /// 1 a cell departs or is inconclusive; 4 nothing was tested: all cells are skipped, or there is none;
+    /// 0 every cell that was tested is as expected.
+    pub fn exit_code(&self) -> u8 {
+        let any = |test: fn(&Verdict) -> bool| self.cells.iter().any(|cell| test(&cell.verdict));
+        if any(|verdict| matches!(verdict, Verdict::Broken { .. })) {
+            3
+        } else if any(|verdict| matches!(verdict, Verdict::Departs { .. } | Verdict::Inconclusive { .. })) {
+            1
+        } else if any(|verdict| matches!(verdict, Verdict::AsExpected)) {
+            0
+        } else {
+            4
+        }
+    }
+}
+
+/// Each run once. One header is one run, even if its ledger was read twice while it grew.
+fn runs(ledgers: &[Contents]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for ledger in ledgers {
+        let measured = ledger.lines.iter().filter_map(|line| match line {
+            Line::Measured(measured) => Some(measured.clone()),
+            _ => None,
+        });
+        let run = Run { header: ledger.header.clone(), measured: measured.collect(), torn_bytes: ledger.torn_bytes };
+        match runs.iter_mut().find(|known| known.header == run.header) {
+            Some(known) if known.measured.len() >= run.measured.len() => {}
+            Some(known) => *known = run,
+            None => runs.push(run),
+        }
+    }
+    runs.sort_by(|a, b| order(&a.header).cmp(&order(&b.header)));
+    runs
+}
+
+fn order(header: &Header) -> (&str, u64, &str, &str) {
+    (&header.started, header.seed, &header.command, &header.machine)
+}
+
+impl Key {
+    /// The cell of a case.
+    pub fn of(case: &Case) -> Key {
+        Key {
+            fs: case.fs.clone(),
+            mkfs: case.mkfs.clone(),
+            mode: case.mode.clone(),
+            mount: case.mount.clone(),
+            workload: case.workload.clone(),
+            drive: case.drive.clone(),
+            rig: case.rig.clone(),
+            kernel: case.kernel.clone(),
+        }
+    }
+}
+
+impl Counts {
+    /// States that got a verdict.
+    pub fn judged(&self) -> u64 {
+        self.held + self.violated
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Held => self.held += 1,
+            Outcome::Violated { findings } => {
+                self.violated += 1;
+                for kind in findings.iter().map(|finding| finding.kind).collect::<BTreeSet<_>>() {
+                    *self.kinds.entry(kind).or_default() += 1;
+                }
+            }
+            Outcome::Skipped { reason } => {
+                self.skipped += 1;
+                *self.skip_reasons.entry(reason.clone()).or_default() += 1;
+            }
+            Outcome::Broken { reason } => {
+                self.broken += 1;
+                *self.break_reasons.entry(reason.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    fn add_end(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Skipped { reason } => {
+                self.cases_skipped += 1;
+                *self.skip_reasons.entry(reason.clone()).or_default() += 1;
+            }
+            Outcome::Broken { reason } => {
+                self.cases_broken += 1;
+                *self.break_reasons.entry(reason.clone()).or_default() += 1;
+            }
+            // No end of a case: a ledger that says so was not written by us, and must not pass for a verdict.
+            Outcome::Held | Outcome::Violated { .. } => {
+                self.cases_broken += 1;
+                *self.break_reasons.entry("the ledger ends a case with a verdict of no state".into()).or_default() += 1;
+            }
+        }
+    }
+}
+
+impl Cell {
+    fn of(key: Key, merged: &Merged<'_>) -> Cell {
+        let mut cell = Cell::empty(key);
+        cell.expectations = merged.expectations.iter().map(|&expectation| expectation.clone()).collect();
+        cell.seeds.clone_from(&merged.seeds);
+        cell.counts.contradictions = merged.contradictions;
+        merged.states.iter().for_each(|state| cell.add(state));
+        merged.ends.iter().for_each(|end| cell.counts.add_end(&end.outcome));
+        let judged =
+            merged.states.iter().filter(|state| matches!(state.outcome, Outcome::Held | Outcome::Violated { .. }));
+        cell.median_ms = median(judged.map(|state| state.took_ms).collect());
+        cell.groups = group(&cell.violations);
+        cell.recordings = merged.recordings.iter().map(|&recording| recording.clone()).collect();
+        cell.timelines = merged.timelines.iter().map(|&timeline| timeline.clone()).collect();
+        cell.rate = rate(cell.counts.violated, cell.counts.judged());
+        cell.interval = wilson(cell.counts.violated, cell.counts.judged());
+        cell.verdict = Verdict::of(&cell.key.mode, &cell.expectations, &cell.counts);
+        cell
+    }
+
+    pub(crate) fn empty(key: Key) -> Cell {
+        Cell {
+            key,
+            expectations: Vec::new(),
+            seeds: Vec::new(),
+            counts: Counts::default(),
+            rate: None,
+            interval: None,
+            verdict: Verdict::Inconclusive { why: "no state was judged".into() },
+            median_ms: None,
+            explorers: BTreeMap::new(),
+            violations: Vec::new(),
+            groups: Vec::new(),
+            recordings: Vec::new(),
+            timelines: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, state: &State) {
+        self.counts.add(&state.outcome);
+        let violated = match &state.outcome {
+            Outcome::Held => None,
+            Outcome::Violated { findings } => Some(findings),
+            Outcome::Skipped { .. } | Outcome::Broken { .. } => return,
+        };
+        self.counts.with_loose += u64::from(state.loose > 0);
+        self.counts.with_in_flight += u64::from(state.in_flight > 0);
+        let explored = self.explorers.entry(state.explorer.clone()).or_default();
+        explored.judged += 1;
+        explored.violated += u64::from(violated.is_some());
+        if let Some(findings) = violated {
+            self.violations.push(Violation {
+                seed: state.case.seed,
+                state: state.state.clone(),
+                image: state.image.clone(),
+                explorer: state.explorer.clone(),
+                cut: state.cut,
+                loose: state.loose,
+                lost: state.lost,
+                in_flight: state.in_flight,
+                findings: findings.clone(),
+                replay: state.replay.clone(),
+                took_ms: state.took_ms,
+            });
+        }
+    }
+
+    /// Share of the judged states that have a loose fragment.
+    pub fn loose_share(&self) -> Option<f64> {
+        rate(self.counts.with_loose, self.counts.judged())
+    }
+
+    /// Share of the judged states that have a write in flight at the cut.
+    pub fn in_flight_share(&self) -> Option<f64> {
+        rate(self.counts.with_in_flight, self.counts.judged())
+    }
+
+    /// States that were planned and have no line at all: the run was stopped before it came to them.
+    pub fn missing(&self) -> u64 {
+        let planned: u64 = self.recordings.iter().map(|recording| recording.planned).sum();
+        let counts = &self.counts;
+        planned.saturating_sub(counts.judged() + counts.skipped + counts.broken)
+    }
+
+    /// Where it stands among the cells.
+    fn place(&self) -> (&str, &str, usize, &Key) {
+        let rank = MODES.iter().position(|&mode| mode == self.key.mode).unwrap_or(MODES.len());
+        (&self.key.fs, &self.key.mkfs, rank, &self.key)
+    }
+}
+
+/// The order of the modes, as they are described; others come after, by name.
+pub(crate) const MODES: [&str; 9] = [
+    "barrier",
+    "nobarrier-w0",
+    "nobarrier-w1",
+    "async-commit",
+    "async-commit-w0",
+    "async-commit-nobarrier",
+    "torn-512",
+    "data-journal",
+    "fast-commit",
+];

@@ -1,0 +1,137 @@
+//! The page as text: what it says, what it never holds, how large it is.
+
+mod support;
+
+use std::time::Instant;
+
+use powerfail_ledger::{Contents, Expectation, FindingKind, Line, Outcome};
+use powerfail_reports::{Limits, Tally, render, render_with};
+use support::{Dice, Plan, case, header, known, night, recording, states, timeline};
+
+/// Each tag of the page: its name and all of it.
+fn tags(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    page.split('<').skip(1).map(|rest| {
+        let tag = rest.split('>').next().unwrap_or(rest);
+        (tag.trim_start_matches('/').split([' ', '\n']).next().unwrap_or(tag), tag)
+    })
+}
+
+fn assert_needs_no_network(page: &str) {
+    for (name, tag) in tags(page) {
+        assert!(!matches!(name, "script" | "link" | "img" | "iframe" | "object" | "base"), "<{tag}>");
+        assert!(!tag.contains(" src=") && !tag.contains(" on"), "<{tag}>");
+        if let Some((_, target)) = tag.split_once("href=\"") {
+            assert!(target.starts_with('#'), "<{tag}>");
+        }
+    }
+    assert!(!page.contains("url(") && !page.contains("@import"));
+}
+
+#[test]
+fn the_page_says_what_matters_and_needs_nothing_else() {
+    let page = render(&Tally::from_ledgers(&[night()]));
+    for text in [
+        "Out of 16,040 power cuts 3,438 ended in a violation; 13 of 19 cells are as expected, ",
+        "3 of 1,000 states are violated, none was expected",
+        "the control was not seen to fail",
+        "the kernel has no data=journal here; boot one with it",
+        "nbdfuse ended with signal 9 in the middle of the recording",
+        "FLUSH native, FUA as-flush, TRIM not seen",
+        "Linux 6.18.44 x86_64, 2 processors",
+        "powerfail replay --dir",
+        "360 more violations are in the ledger.",
+        "<code class=\"copy\">",
+        "role=\"img\"",
+    ] {
+        assert!(page.contains(text), "{text} is missing");
+    }
+    assert_needs_no_network(&page);
+}
+
+#[test]
+fn foreign_text_is_escaped_wherever_it_comes_from() {
+    let hostile = r#"</title></svg><script>alert("1")</script> & 'x' <img src=http://example.org onerror=x>"#;
+    let mut contents = night();
+    let header = &mut contents.header;
+    for text in [&mut header.tool, &mut header.command, &mut header.started, &mut header.machine] {
+        *text = hostile.into();
+    }
+    let mut victim = case(hostile, hostile, hostile, known(&[FindingKind::Fsck], hostile));
+    for text in [&mut victim.mount, &mut victim.workload, &mut victim.drive, &mut victim.rig, &mut victim.kernel] {
+        *text = hostile.into();
+    }
+    let plan = Plan {
+        case: victim.clone(),
+        states: 20,
+        violated: 9,
+        kinds: &[FindingKind::Fsck, FindingKind::Walk],
+        loose_percent: 50,
+        timeline: true,
+    };
+    let mut lines = states(&plan, &mut Dice(3));
+    for line in &mut lines {
+        let Line::State(state) = line else { continue };
+        state.state = format!("{hostile} {}", state.cut);
+        state.explorer = hostile.into();
+        state.replay = state.replay.as_ref().map(|_| hostile.into());
+        match &mut state.outcome {
+            Outcome::Violated { findings } => findings.iter_mut().for_each(|finding| finding.detail = hostile.into()),
+            outcome => *outcome = Outcome::Skipped { reason: hostile.into() },
+        }
+    }
+    contents.lines.extend(lines);
+    contents.lines.push(recording(&victim, 20));
+    contents.lines.push(timeline(&victim, 100, &mut Dice(4)));
+    let page = render(&Tally::from_ledgers(&[contents]));
+    assert_needs_no_network(&page);
+    let honest: std::collections::BTreeSet<String> =
+        tags(&render(&Tally::from_ledgers(&[night()]))).map(|(name, _)| name.to_string()).collect();
+    for (name, tag) in tags(&page) {
+        assert!(honest.contains(name), "<{tag}> comes from foreign text");
+    }
+    assert!(page.contains("&lt;script&gt;alert(&quot;1&quot;)"), "the text itself is shown");
+}
+
+#[test]
+fn a_page_of_twenty_thousand_states_is_small_quick_and_always_the_same() {
+    let dice = &mut Dice(9);
+    let mut lines = Vec::new();
+    for index in 0..20 {
+        let case = case("ext4", &format!("-O variant{}", index % 2), &format!("mode-{index}"), Expectation::Open);
+        let plan =
+            Plan { case, states: 1000, violated: 1000, kinds: &FindingKind::ALL, loose_percent: 90, timeline: true };
+        lines.extend(states(&plan, dice));
+        lines.push(recording(&plan.case, 1000));
+        lines.push(timeline(&plan.case, 4000, dice));
+    }
+    let contents = Contents { header: header(), lines, torn_bytes: 0 };
+    let began = Instant::now();
+    let page = render(&Tally::from_ledgers(std::slice::from_ref(&contents)));
+    let took = began.elapsed();
+    println!("{} bytes in {took:?}", page.len());
+    assert!(page.len() < 2_000_000, "{} bytes", page.len());
+    // In a debug build on a busy machine it takes about a second.
+    assert!(took.as_secs() < 20, "{took:?}");
+    assert!(page == render(&Tally::from_ledgers(std::slice::from_ref(&contents))), "twice the same");
+    let mut turned = contents;
+    turned.lines.reverse();
+    assert!(page == render(&Tally::from_ledgers(&[turned])), "the order of the lines is not part of the page");
+}
+
+#[test]
+fn limits_are_kept_and_what_is_left_out_is_said() {
+    let tally = Tally::from_ledgers(&[night()]);
+    let bare = render_with(&tally, Limits { violations: 2, violation_bytes: 0, groups: 1, timelines: 0 });
+    assert!(!bare.contains("The recording around one cut"));
+    assert!(bare.contains("more distinct findings are in the ledger."));
+    assert!(bare.contains("409 more violations are in the ledger."), "the bytes allow for one of 410");
+    let one = render_with(&tally, Limits { timelines: 1, ..Limits::default() });
+    assert_eq!(one.matches("The recording around one cut").count(), 1);
+}
+
+#[test]
+fn an_empty_result_is_a_page_too() {
+    let page = render(&Tally::from_ledgers(&[]));
+    assert!(page.contains("No power cut was judged."));
+    assert_needs_no_network(&page);
+}
