@@ -4,14 +4,16 @@
 //! inodes of a kind that the directory does not say. So nothing is opened before `stat` has said that it is a regular
 //! file or a directory, no link is followed, no access time is changed, and depth, entries and bytes are bounded.
 //! The entries of a directory are read in the order of their inodes, which is the order of the inode table on the
-//! drive: a cold walk then reads that table once, forwards.
+//! drive: a cold walk then reads that table once, forwards. Files are opened and their read-ahead is begun a few dozen at
+//! a time before the first of them is read, so that the drive works on many while the walk waits for one.
 
 use crate::content::{BLOCK, identify};
 use crate::observation::{Entry, Kind, Observation, WalkError, escape};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{Advice, AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
 use rustix::io::Errno;
 use std::ffi::CString;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 /// How far a walk goes; beyond it there is an error entry of the operation `bound`.
@@ -62,21 +64,24 @@ struct Walker {
 
 impl Walker {
     fn directory(&mut self, fd: OwnedFd, path: &str, depth: usize) {
-        for (_, name) in self.list(&fd, path) {
-            if self.seen.entries.len() >= self.bounds.entries {
-                let said = self.seen.errors.iter().any(|error| error.error == TOO_MANY);
-                if !said {
-                    self.note(path, "bound", TOO_MANY.to_owned());
+        for names in self.list(&fd, path).chunks(AHEAD) {
+            let begun: Vec<Begun> = names.iter().map(|(_, name)| Begun::new(&fd, name)).collect();
+            for ((_, name), begun) in names.iter().zip(begun) {
+                if self.seen.entries.len() >= self.bounds.entries {
+                    let said = self.seen.errors.iter().any(|error| error.error == TOO_MANY);
+                    if !said {
+                        self.note(path, "bound", TOO_MANY.to_owned());
+                    }
+                    return;
                 }
-                return;
+                let mut below = String::with_capacity(path.len() + 1 + name.as_bytes().len());
+                below.push_str(path);
+                if !path.is_empty() {
+                    below.push('/');
+                }
+                below.push_str(&escape(name.as_bytes()));
+                self.entry(&fd, name, begun, below, depth);
             }
-            let mut below = String::with_capacity(path.len() + 1 + name.as_bytes().len());
-            below.push_str(path);
-            if !path.is_empty() {
-                below.push('/');
-            }
-            below.push_str(&escape(name.as_bytes()));
-            self.entry(&fd, &name, below, depth);
         }
     }
 
@@ -108,22 +113,17 @@ impl Walker {
         names
     }
 
-    fn entry(&mut self, dir: &OwnedFd, name: &CString, path: String, depth: usize) {
-        let stat = match statat(dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW) {
+    fn entry(&mut self, dir: &OwnedFd, name: &CString, begun: Begun, path: String, depth: usize) {
+        let stat = match begun.stat {
             Ok(stat) => stat,
             Err(errno) => return self.failed(&path, "stat", errno),
         };
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Dir,
-            FileType::Symlink => Kind::Symlink,
-            _ => Kind::Other,
-        };
-        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        let kind = kind(&stat);
+        let size = size(&stat);
         let (nlink, mode) = (stat.st_nlink as u64, stat.st_mode & 0o7777);
         let mut entry = Entry { path, kind, size, nlink, mode, runs: Vec::new() };
         match kind {
-            Kind::File => match open_quietly(dir, name, FILE_FLAGS) {
+            Kind::File => match begun.file {
                 Ok(fd) => self.content(&fd, &mut entry),
                 Err(errno) => self.failed(&entry.path, "open", errno),
             },
@@ -178,6 +178,45 @@ impl Walker {
     fn note(&mut self, path: &str, operation: &str, error: String) {
         self.seen.errors.push(WalkError { path: path.to_owned(), operation: operation.to_owned(), error });
     }
+}
+
+/// Entries that are begun before the first of them is read.
+const AHEAD: usize = 64;
+/// Bytes of one file that are read ahead.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// An entry that was looked at; a regular file is open and on its way into memory.
+struct Begun {
+    stat: Result<Stat, Errno>,
+    /// Of anything but a regular file this is `NOENT`, and nobody looks.
+    file: Result<OwnedFd, Errno>,
+}
+
+impl Begun {
+    fn new(dir: &OwnedFd, name: &CString) -> Begun {
+        let stat = statat(dir, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW);
+        let length = stat.as_ref().ok().filter(|stat| kind(stat) == Kind::File).map(size);
+        let Some(length) = length else { return Begun { stat, file: Err(Errno::NOENT) } };
+        let file = open_quietly(dir, name, FILE_FLAGS);
+        if let (Ok(file), Some(length)) = (&file, NonZeroU64::new(length.min(AHEAD_BYTES))) {
+            // A hint: whatever goes wrong shows when the file is read.
+            let _ = rustix::fs::fadvise(file, 0, Some(length), Advice::WillNeed);
+        }
+        Begun { stat, file }
+    }
+}
+
+fn kind(stat: &Stat) -> Kind {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    }
+}
+
+fn size(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(u64::MAX)
 }
 
 pub(crate) const TOO_MANY: &str = "too many entries";

@@ -8,8 +8,8 @@
 //!   gone, for the kernel ends a PID namespace's first process last;
 //! - the *agent* is PID 1 of its own PID namespace and has a mount namespace of its own. When it dies, by whatever
 //!   signal, the kernel kills the namespace's other processes (nbdfuse, tools), unmounts everything that only this
-//!   namespace had mounted, and the loop devices clear themselves. It dies with the leash (PDEATHSIG) and when its
-//!   input ends.
+//!   namespace had mounted, and the loop devices clear themselves. It dies with the leash (PDEATHSIG), which
+//!   watches the input for it: the agent itself may be in a mount(2) that takes long. nbdfuse must not share the agent's mount namespace, or its end is a deadlock (see `nbdfuse`).
 //!
 //! PDEATHSIG is not used between harness and leash: the kernel sends it when the *thread* that made the child ends,
 //! and the harness's threads come and go.

@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attach::Attachment;
 use crate::kernel_log::KernelLog;
-use crate::link::{Link, Orphaned};
+use crate::link::Link;
 use crate::mount::Mounted;
 use crate::protocol::{Command, Event, Failure, Hello, Log, Source};
 use crate::tool::{self, micros};
@@ -28,10 +27,9 @@ pub struct Setup {
 /// # Errors
 /// Standard input or output fail; everything is undone then too.
 pub fn serve(setup: Setup) -> std::io::Result<()> {
-    let orphaned = if setup.namespaced { Orphaned::ExitAtOnce } else { Orphaned::EndTheLoop };
-    let (link, commands) = Link::on_standard_io(orphaned)?;
-    let mut agent = Agent { mounted: None, log: None, attached: None, setup, link: Arc::clone(&link) };
-    for heard in commands {
+    let link = Link::on_standard_io()?;
+    let mut agent = Agent { mounted: None, log: None, attached: None, setup, link: &link };
+    while let Some(heard) = link.next() {
         let answer = match heard {
             Ok(Command::Quit) => {
                 let undone = agent.undo_everything();
@@ -46,17 +44,17 @@ pub fn serve(setup: Setup) -> std::io::Result<()> {
 }
 
 /// What there is at the moment. Fields are dropped in this order: the mount before the device.
-struct Agent {
+struct Agent<'a> {
     mounted: Option<Mounted>,
     log: Option<KernelLog>,
     attached: Option<Attachment>,
     setup: Setup,
-    link: Arc<Link>,
+    link: &'a Link,
 }
 
 type Answer = Result<Event, Failure>;
 
-impl Agent {
+impl Agent<'_> {
     fn obey(&mut self, command: Command) -> Answer {
         match command {
             Command::Hello => Ok(self.hello()),
@@ -120,7 +118,7 @@ impl Agent {
     fn run(&mut self, spec: &powerfail_workloads::Spec) -> Answer {
         let root = self.root("run a workload")?;
         self.link.start_run();
-        let result = powerfail_workloads::run(&root, spec, &*self.link);
+        let result = powerfail_workloads::run(&root, spec, self.link);
         let log = self.log_so_far()?;
         Ok(match result {
             Ok(summary) => Event::RunDone { summary: Box::new(summary), log },

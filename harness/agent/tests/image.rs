@@ -161,6 +161,32 @@ fn too_late_kills_the_agent_and_all_it_has() {
     assert!(matches!(again, LinkError::Died { .. }), "{again}");
 }
 
+/// A mount namespace that was copied while the file system was mounted keeps it alive after its unmount.
+#[test]
+fn a_copy_of_the_mount_in_a_foreign_namespace_is_noticed() {
+    if !ready(&["mkfs.ext4", "unshare"]) {
+        return;
+    }
+    let folder = Workdir::make().unwrap();
+    let image = memory(32 * MIB);
+    let mut agent = spawn(&folder, &[&image]);
+    let attached = agent.attach_image(0, 32 * MIB, LIMIT).unwrap();
+    mkfs(&mut agent);
+    mount(&mut agent);
+    // Returns when the copy is made, and leaves it behind.
+    let held = folder.agents().join("held").display().to_string();
+    let copy = format!("unshare -m sh -c 'touch {held}; exec sleep 1000' & while [ ! -e {held} ]; do :; done");
+    let ran = agent.tool(&["sh", "-c", &copy], LIMIT).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    match agent.unmount(LIMIT) {
+        Err(Asked::Failed(failure)) => assert!(failure.reason.contains("a file system is still on it"), "{failure}"),
+        other => panic!("{other:?}"),
+    }
+    let namespace = namespace_of(agent.pid());
+    agent.kill().unwrap();
+    assert_eq!(remains(namespace, &folder.agents(), &attached.tag), Vec::<String>::new());
+}
+
 #[test]
 fn an_agent_outlives_the_thread_that_started_it_and_dies_with_its_guard() {
     if !ready(&[]) {

@@ -14,6 +14,8 @@ const LONGEST: usize = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Lines {
     pipe: File,
+    /// What one read(2) brings; as large as a pipe.
+    block: Box<[u8; 65536]>,
     buffer: Vec<u8>,
     /// Bytes at the front of the buffer that were given out.
     used: usize,
@@ -32,7 +34,7 @@ pub(crate) enum NoLine {
 
 impl Lines {
     pub(crate) fn new(pipe: impl Into<OwnedFd>) -> Lines {
-        Lines { pipe: File::from(pipe.into()), buffer: Vec::new(), used: 0, searched: 0 }
+        Lines { pipe: File::from(pipe.into()), block: Box::new([0; 65536]), buffer: Vec::new(), used: 0, searched: 0 }
     }
 
     /// The next line, without its newline.
@@ -70,13 +72,13 @@ impl Lines {
     }
 
     fn fill(&mut self) -> Result<(), NoLine> {
-        let filled = self.buffer.len();
-        self.buffer.resize(filled + 65536, 0);
-        let read = self.pipe.read(&mut self.buffer[filled..]);
-        self.buffer.truncate(filled + *read.as_ref().unwrap_or(&0));
-        match read {
+        // A block of its own: growing the buffer first would zero 64 KiB for each short line.
+        match self.pipe.read(&mut self.block[..]) {
             Ok(0) => Err(NoLine::Ended),
-            Ok(_) => Ok(()),
+            Ok(length) => {
+                self.buffer.extend_from_slice(&self.block[..length]);
+                Ok(())
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(e) => Err(NoLine::Failed(e)),
         }

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -87,25 +86,41 @@ pub(crate) fn small(steps: u64) -> Spec {
     Spec::Mason(mason)
 }
 
-/// A server that dies with its guard, and with the thread that started it.
+/// A server that dies with its guard.
 pub(crate) struct Server {
     child: Child,
     pub(crate) socket: PathBuf,
 }
 
 impl Server {
+    /// Ends when the thread that starts it does, in its own time.
     pub(crate) fn start(folder: &Path, name: &str, arguments: &[&str]) -> Server {
-        let socket = folder.join(name);
-        let mut child = Command::new("nbdkit")
-            .args(["-f", "--exit-with-parent", "-U"])
+        let mut nbdkit = Command::new("nbdkit");
+        nbdkit.arg("--exit-with-parent");
+        Server::run(nbdkit, folder, name, arguments)
+    }
+
+    /// Is killed when the thread that starts it ends.
+    pub(crate) fn dying_at_once(folder: &Path, name: &str, arguments: &[&str]) -> Server {
+        let mut nbdkit = Command::new("setpriv");
+        nbdkit.args(["--pdeathsig", "KILL", "nbdkit"]);
+        Server::run(nbdkit, folder, name, arguments)
+    }
+
+    fn run(mut nbdkit: Command, folder: &Path, name: &str, arguments: &[&str]) -> Server {
+        let (socket, pidfile) = (folder.join(name), folder.join(format!("{name}.pid")));
+        let mut child = nbdkit
+            .args(["-f", "-U"])
             .arg(&socket)
+            .arg("-P")
+            .arg(&pidfile)
             .args(arguments)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let end = Instant::now() + LIMIT;
-        // The server has no other way to say that it listens.
-        while UnixStream::connect(&socket).is_err() {
+        // nbdkit writes this file when it listens, and has no other way to say so.
+        while !pidfile.exists() {
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < end, "nbdkit does not listen");
             std::thread::yield_now();
         }

@@ -66,7 +66,13 @@ fn one(image: &File, mount_point: &Path) -> anyhow::Result<()> {
     let device = LoopDevice::over(image, &Setup { size: None, read_only: false, direct_io: false })?;
     mount(device.path(), mount_point, "ext4", MountFlags::empty(), None)?;
     read_all(mount_point, &mut vec![0; 1 << 20])?;
-    unmount(mount_point, UnmountFlags::empty())?;
+    // Between fork and exec another worker's e2fsck holds what this one had open; that passes by itself.
+    while let Err(error) = unmount(mount_point, UnmountFlags::empty()) {
+        if error != rustix::io::Errno::BUSY {
+            return Err(error.into());
+        }
+        std::thread::yield_now();
+    }
     let fsck =
         Command::new("e2fsck").arg("-fn").arg(device.path()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if !fsck.success() {
