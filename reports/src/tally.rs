@@ -76,6 +76,8 @@ pub struct Counts {
     pub with_in_flight: u64,
     /// Violated states by the kinds of their findings; a state with two kinds counts in both.
     pub kinds: BTreeMap<FindingKind, u64>,
+    /// Violated states by the kinds of those findings that their expectation does not allow.
+    pub unexpected: BTreeMap<FindingKind, u64>,
     /// Why states and cases were skipped, and how many.
     pub skip_reasons: BTreeMap<String, u64>,
     /// Why states and cases broke, and how many.
@@ -235,14 +237,14 @@ impl Counts {
         self.held + self.violated
     }
 
-    fn add(&mut self, outcome: &Outcome) {
-        match outcome {
+    fn add(&mut self, state: &State) {
+        match &state.outcome {
             Outcome::Held => self.held += 1,
             Outcome::Violated { findings } => {
                 self.violated += 1;
-                for kind in findings.iter().map(|finding| finding.kind).collect::<BTreeSet<_>>() {
-                    *self.kinds.entry(kind).or_default() += 1;
-                }
+                count_kinds(&mut self.kinds, findings.iter());
+                let allowed = |finding: &&Finding| state.case.expectation.allows(finding);
+                count_kinds(&mut self.unexpected, findings.iter().filter(|finding| !allowed(finding)));
             }
             Outcome::Skipped { reason } => {
                 self.skipped += 1;
@@ -271,6 +273,13 @@ impl Counts {
                 *self.break_reasons.entry("the ledger ends a case with a verdict of no state".into()).or_default() += 1;
             }
         }
+    }
+}
+
+/// Counts a state once for each kind that is among its findings.
+fn count_kinds<'a>(kinds: &mut BTreeMap<FindingKind, u64>, findings: impl Iterator<Item = &'a Finding>) {
+    for kind in findings.map(|finding| finding.kind).collect::<BTreeSet<_>>() {
+        *kinds.entry(kind).or_default() += 1;
     }
 }
 
@@ -313,7 +322,7 @@ impl Cell {
     }
 
     fn add(&mut self, state: &State) {
-        self.counts.add(&state.outcome);
+        self.counts.add(state);
         let violated = match &state.outcome {
             Outcome::Held => None,
             Outcome::Violated { findings } => Some(findings),

@@ -5,11 +5,13 @@
 //!    it is never merged with what was judged; the counts stay.
 //! 2. The ledgers expect different things of the cell: **inconclusive**, for nobody can say what would depart.
 //! 3. Nothing was judged: **skipped** if something was skipped, else **inconclusive**. Never a pass.
-//! 4. States are violated: *safe* **departs**; *known* **departs** if a finding is of a kind that is not known;
+//! 4. States are violated: *safe* **departs**; *known* **departs** if a finding is none of the known ones;
 //!    *unsafe* and *open* are **as expected**.
 //! 5. No state is violated: *unsafe* is **inconclusive**, the control was not seen to fail. A cell without a write cache
 //!    (its mode says `w0`) of which fewer than 30 % of the states have a loose fragment is **inconclusive** whatever is
 //!    expected: nothing was at stake at those cuts. Else **as expected**.
+
+use std::collections::BTreeSet;
 
 use powerfail_ledger::{Expectation, FindingKind};
 use serde::Serialize;
@@ -105,13 +107,12 @@ pub(crate) fn describe(expectation: &Expectation) -> String {
     match expectation {
         Expectation::Safe => "safe".into(),
         Expectation::Unsafe => "unsafe (control)".into(),
-        Expectation::Known { kinds, .. } => format!("known: {}", names(kinds)),
+        Expectation::Known { findings, .. } => {
+            let kinds: BTreeSet<FindingKind> = findings.iter().map(|known| known.kind).collect();
+            format!("known: {}", listed(&kinds.iter().map(|kind| kind.name().to_string()).collect::<Vec<_>>()))
+        }
         Expectation::Open => "open".into(),
     }
-}
-
-fn names(kinds: &[FindingKind]) -> String {
-    listed(&kinds.iter().map(|kind| kind.name().to_string()).collect::<Vec<_>>())
 }
 
 fn broken(counts: &Counts) -> String {
@@ -150,17 +151,16 @@ fn with_violations(expectation: &Expectation, counts: &Counts) -> Verdict {
     match expectation {
         Expectation::Unsafe | Expectation::Open => Verdict::AsExpected,
         Expectation::Safe => Verdict::Departs { why: format!("{}, none was expected", violated(counts)) },
-        Expectation::Known { kinds, .. } => {
+        Expectation::Known { .. } => {
             let others: Vec<String> = counts
-                .kinds
+                .unexpected
                 .iter()
-                .filter(|(kind, _)| !kinds.contains(kind))
                 .map(|(kind, &states)| format!("{} in {}", kind.name(), counted(states, "state", "states")))
                 .collect();
             if others.is_empty() {
                 return Verdict::AsExpected;
             }
-            Verdict::Departs { why: format!("findings of a kind that is not known here: {}", listed(&others)) }
+            Verdict::Departs { why: format!("findings that are not known here: {}", listed(&others)) }
         }
     }
 }

@@ -2,7 +2,9 @@
 
 mod support;
 
-use powerfail_ledger::{Case, CaseEnd, Contents, Expectation, Finding, FindingKind, Line, Outcome, State};
+use powerfail_ledger::{
+    Case, CaseEnd, Contents, Expectation, Finding, FindingKind, KnownFinding, Line, Outcome, State,
+};
 use powerfail_reports::{Tally, Verdict};
 use support::{case, header, known, recording};
 
@@ -84,8 +86,22 @@ fn known_departs_on_kinds_that_are_not_known() {
     assert_eq!(verdict(&tally_of(&case, [Outcome::Held])), &Verdict::AsExpected);
     assert_eq!(verdict(&tally_of(&case, [violated(&[FindingKind::Mounts])])), &Verdict::AsExpected);
     let other = tally_of(&case, [violated(&[FindingKind::Mounts, FindingKind::Fsck])]);
-    let why = "findings of a kind that is not known here: fsck in 1 state";
+    let why = "findings that are not known here: fsck in 1 state";
     assert_eq!(verdict(&other), &Verdict::Departs { why: why.into() });
+}
+
+#[test]
+fn known_departs_on_another_finding_of_a_known_kind() {
+    let says = |says: &str| {
+        let findings = vec![KnownFinding { kind: FindingKind::Mounts, says: says.into() }];
+        let expectation = Expectation::Known { findings, reference: "a reference".into() };
+        let found = Finding { kind: FindingKind::Mounts, detail: "the mount is refused: bad superblock".into() };
+        let case = case("ext4", "", "async-commit", expectation);
+        verdict(&tally_of(&case, [Outcome::Violated { findings: vec![found] }])).clone()
+    };
+    assert_eq!(says("bad superblock"), Verdict::AsExpected);
+    let why = "findings that are not known here: mounts in 1 state";
+    assert_eq!(says("invalid checksum"), Verdict::Departs { why: why.into() });
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Walker {
         };
         let kind = kind(&stat);
         let size = size(&stat);
-        let (nlink, mode) = (stat.st_nlink as u64, stat.st_mode & 0o7777);
+        let (nlink, mode) = (stat.st_nlink, stat.st_mode & 0o7777);
         let mut entry = Entry { path, kind, size, nlink, mode, runs: Vec::new() };
         match kind {
             Kind::File => match begun.file {

@@ -73,15 +73,37 @@ pub enum Expectation {
     Safe,
     /// The control: states are violated; a run that sees none proves nothing.
     Unsafe,
-    /// Findings of these kinds are known, and of no other; none at all is fine too.
+    /// These findings are known, and no others; none at all is fine too.
     Known {
-        /// Kinds that may occur.
-        kinds: Vec<FindingKind>,
+        /// What may be found.
+        findings: Vec<KnownFinding>,
         /// Where it is known from.
         reference: String,
     },
     /// Nothing is known: whatever is found is reported and departs from nothing.
     Open,
+}
+
+/// A finding that is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct KnownFinding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// What its detail says somewhere; empty: every finding of the kind is known.
+    pub says: String,
+}
+
+impl Expectation {
+    /// Whether a finding departs from nothing.
+    pub fn allows(&self, finding: &Finding) -> bool {
+        match self {
+            Expectation::Safe => false,
+            Expectation::Unsafe | Expectation::Open => true,
+            Expectation::Known { findings, .. } => {
+                findings.iter().any(|known| known.kind == finding.kind && finding.detail.contains(&known.says))
+            }
+        }
+    }
 }
 
 /// Which check a finding comes from, and so what kind of harm it is.

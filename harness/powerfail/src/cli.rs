@@ -236,7 +236,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 16)]
     pub hold: u32,
     /// … and for at most so many microseconds
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, default_value_t = 2000)]
     pub hold_us: u64,
     /// Options of the workload
     #[command(flatten)]

@@ -5,7 +5,7 @@
 //! the checksum is worth.
 
 use powerfail_drive::units::AtomicUnit;
-use powerfail_ledger::{Expectation, FindingKind};
+use powerfail_ledger::{Expectation, FindingKind, KnownFinding};
 use powerfail_workloads::DataMode;
 
 /// One mode.
@@ -144,25 +144,30 @@ impl Mode {
     pub fn expectation(&self, mkfs: &str) -> Expectation {
         let no_csum = mkfs.contains("^metadata_csum");
         match self.name {
-            "barrier" | "nobarrier-w0" | "data-journal" => Expectation::Safe,
+            "barrier" | "nobarrier-w0" => Expectation::Safe,
             "nobarrier-w1" | "async-commit-nobarrier" => Expectation::Unsafe,
             "async-commit" | "async-commit-w0" if no_csum => Expectation::Safe,
-            "async-commit" | "async-commit-w0" => Expectation::Known {
-                kinds: vec![FindingKind::Mounts],
-                reference:
-                    "with journal checksum v3 the commit block covers only itself, so a commit that lands without \
-                            one of its log blocks makes recovery refuse the mount (Ted Ts'o, linux-ext4, August 2009)"
-                        .into(),
-            },
-            "torn-512" => Expectation::Known {
-                kinds: vec![FindingKind::Mounts],
-                reference:
-                    "the superblock spans two sectors and its checksum does not survive a tear; before Linux 6.11 \
-                            a torn commit block refuses the mount too"
-                        .into(),
-            },
+            "async-commit" | "async-commit-w0" => known(
+                &[(FindingKind::Mounts, "Invalid checksum recovering data block")],
+                "with journal checksum v3 the commit block covers only itself, so a commit that lands without one of its log \
+                 blocks makes recovery refuse the mount (Ted Ts'o, linux-ext4, August 2009)",
+            ),
+            "torn-512" => known(
+                &[(FindingKind::Mounts, "superblock checksum")],
+                "the superblock spans two sectors and its checksum does not survive a tear between them",
+            ),
+            "data-journal" => known(
+                &[(FindingKind::Kernel, "data will be lost")],
+                "recovery that finishes a truncate within a block leaves the page dirty and evicts the inode \
+                 (docs/findings.md)",
+            ),
             // fast_commit is reported as found.
             _ => Expectation::Open,
         }
     }
+}
+
+fn known(findings: &[(FindingKind, &str)], reference: &str) -> Expectation {
+    let findings = findings.iter().map(|&(kind, says)| KnownFinding { kind, says: says.into() }).collect();
+    Expectation::Known { findings, reference: reference.into() }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use powerfail_ledger::Outcome;
-use powerfail_reports::table::{self, Screen};
 use powerfail_reports::Tally;
+use powerfail_reports::table::{self, Screen};
 
 use crate::cli::{BenchVerb, Cli, EffortArgs, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
 use crate::doctor::{self, CantTest};

@@ -3,8 +3,8 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use powerfail_ledger::{
-    Area, Case, CaseEnd, Contents, Expectation, Finding, FindingKind, Header, Line, Measured, Outcome, PathKeeps,
-    Recording, SCHEMA, State, Timeline, TimelineWrite,
+    Area, Case, CaseEnd, Contents, Expectation, Finding, FindingKind, Header, KnownFinding, Line, Measured, Outcome,
+    PathKeeps, Recording, SCHEMA, State, Timeline, TimelineWrite,
 };
 
 /// SplitMix64: enough to look like a run, and the same each time.
@@ -58,7 +58,8 @@ pub fn case(fs: &str, mkfs: &str, mode: &str, expectation: Expectation) -> Case 
 }
 
 pub fn known(kinds: &[FindingKind], reference: &str) -> Expectation {
-    Expectation::Known { kinds: kinds.to_vec(), reference: reference.into() }
+    let findings = kinds.iter().map(|&kind| KnownFinding { kind, says: String::new() }).collect();
+    Expectation::Known { findings, reference: reference.into() }
 }
 
 fn finding(kind: FindingKind, dice: &mut Dice) -> Finding {

@@ -84,7 +84,7 @@ pub fn span(recording: &[u8]) -> Result<Span, PlanError> {
 }
 
 /// Rounds after which a plan is content with fewer states than asked for: the recording has no more, or hardly.
-const ROUNDS: u64 = 8;
+const ROUNDS: u64 = 64;
 
 /// Plans `states` distinct images. `name` is the recording's, as recipes give it.
 ///

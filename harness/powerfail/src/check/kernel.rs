@@ -21,7 +21,10 @@ pub const BENIGN: &[(&str, &str)] = &[
     ("orphan inode", "files that were unlinked while open, or truncated, are finished after a cut by design"),
     ("orphan cleanup", "the same"),
     ("JBD2: Find incomplete commit block in transaction", "the last commit was torn and is rightly taken as absent"),
-    ("callbacks suppressed", "counts what was suppressed some time before, for any device; what is said now follows it"),
+    (
+        "callbacks suppressed",
+        "counts what was suppressed some time before, for any device; what is said now follows it",
+    ),
     ("detected capacity change", "the loop device was set up"),
 ];
 
