@@ -73,6 +73,26 @@ impl Evidence {
         [first, walk, self.unmount.as_ref(), again].into_iter().flatten()
     }
 
+    /// Whether some line names no device: it is taken for ours because of when it came.
+    pub fn has_nameless_lines(&self) -> bool {
+        self.logs().flat_map(|log| &log.lines).any(|line| !line.names_device)
+    }
+
+    /// The same without those lines.
+    #[must_use]
+    pub fn without_nameless_lines(&self) -> Evidence {
+        let mut evidence = self.clone();
+        let walk = match &mut evidence.walk {
+            Some(Walking::Seen { log, .. }) => Some(log),
+            Some(Walking::TimedOut { .. }) | None => None,
+        };
+        let mounts = [&mut evidence.recovery, &mut evidence.again].into_iter().flatten().filter_map(Mounting::log_mut);
+        for log in mounts.chain(walk).chain(&mut evidence.unmount) {
+            log.lines.retain(|line| line.names_device);
+        }
+        evidence
+    }
+
     /// A line of the kernel's without the device's number, so that two tries of one state say the same.
     pub fn neutral(&self, text: &str) -> String {
         if self.device.is_empty() { text.to_owned() } else { text.replace(&self.device, "DEVICE") }
@@ -82,6 +102,13 @@ impl Evidence {
 impl Mounting {
     /// The kernel's lines, if the mount ended.
     pub fn log(&self) -> Option<&Log> {
+        match self {
+            Mounting::Mounted { log } | Mounting::Refused { log, .. } => Some(log),
+            Mounting::TimedOut { .. } => None,
+        }
+    }
+
+    fn log_mut(&mut self) -> Option<&mut Log> {
         match self {
             Mounting::Mounted { log } | Mounting::Refused { log, .. } => Some(log),
             Mounting::TimedOut { .. } => None,

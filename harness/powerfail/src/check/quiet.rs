@@ -5,8 +5,9 @@ use powerfail_workloads::Oracle;
 
 use crate::evidence::{Evidence, Mounting};
 
-/// What the kernel says when it recovers something.
-const RECOVERS: &[&str] = &["recovery complete", "recovery required", "orphan inode", "orphan cleanup", "JBD2:"];
+/// What the kernel says when it recovers something, each time with the device's name.
+const RECOVERS: &[&str] =
+    &["recovery complete", "recovery required", "orphan inode", "orphan cleanup", "truncate cleaned up"];
 
 pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
     let detail = match &evidence.again {

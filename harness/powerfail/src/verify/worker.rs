@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use powerfail_drive::crash::Recipe;
 use powerfail_drive::explore::Walk;
-use powerfail_ledger::{FindingKind, Outcome};
+use powerfail_ledger::Outcome;
 use powerfail_rig::Agent;
 use powerfail_workloads::{Mark, Oracle};
 
@@ -83,12 +83,13 @@ impl<'a> Worker<'a> {
 
     /// Examines until a verdict stands. Mostly that is once. But some lines of the kernel's name no device, and whoever
     /// mounts something on this machine without our lock can put one into our window: a verdict that rests on such lines
-    /// alone must come out the same twice running.
+    /// must come out the same twice running.
     fn settle(&mut self, recipe: &Recipe) -> (Outcome, Evidence) {
         let mut before = None;
         for _ in 0..DOUBTS {
             let (outcome, evidence) = self.look(recipe);
-            if !doubtful(&outcome, &evidence) || before.as_ref() == Some(&outcome) {
+            let oracle = &self.place.as_ref().expect("gone to").oracle;
+            if before.as_ref() == Some(&outcome) || !doubtful(&outcome, &evidence, oracle) {
                 return (outcome, evidence);
             }
             before = Some(outcome);
@@ -192,12 +193,9 @@ impl<'a> Worker<'a> {
 /// Examinations before a verdict that rests on nameless lines is given up.
 const DOUBTS: usize = 4;
 
-/// Whether a verdict rests on lines that name no device, and nothing else.
-fn doubtful(outcome: &Outcome, evidence: &Evidence) -> bool {
-    let Outcome::Violated { findings } = outcome else { return false };
-    let only_kernel = findings.iter().all(|finding| finding.kind == FindingKind::Kernel);
-    only_kernel
-        && !evidence.logs().flat_map(|log| &log.lines).any(|line| line.names_device && check::kernel::complains(line))
+/// Whether a verdict rests on lines that name no device: without them it is another.
+fn doubtful(outcome: &Outcome, evidence: &Evidence, oracle: &Oracle) -> bool {
+    evidence.has_nameless_lines() && verdict(&evidence.without_nameless_lines(), oracle) != *outcome
 }
 
 fn verdict(evidence: &Evidence, oracle: &Oracle) -> Outcome {
