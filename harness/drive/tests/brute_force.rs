@@ -348,8 +348,6 @@ fn agree(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
     #[test]
     fn sectors_with_a_cache(moves in moves(3), cache in 1u64..4) {
         agree(&moves, AtomicUnit::B512, 3, true, cache)?;

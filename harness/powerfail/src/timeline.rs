@@ -16,7 +16,11 @@ const LOST: usize = 1500;
 /// Flushes and FUA marks shown, each.
 const TICKS: usize = 1500;
 
-/// Draws the recording between the marks, with the cut of `recipe`.
+/// Events shown before the cut and behind it: a few commits, so that each write can be seen.
+const BEFORE: u64 = 2500;
+const BEHIND: u64 = 500;
+
+/// Draws the recording around the cut of `recipe`, within the marks.
 ///
 /// # Errors
 /// If the recording is damaged.
@@ -28,6 +32,10 @@ pub fn timeline(
     journal: &[(u64, u64)],
 ) -> anyhow::Result<Timeline> {
     let lost = lost_writes(recording, recipe)?;
+    // What is lost may have been written long before: without flushes, a cacheful ago.
+    let first_lost = lost.iter().min().copied().unwrap_or(recipe.cut);
+    let first = recipe.cut.saturating_sub(BEFORE).min(first_lost).max(span.first);
+    let span = Span { first, last: (recipe.cut + BEHIND).min(span.last) };
     let mut reader = Reader::new(recording, false)?;
     let drive_sectors = reader.header().geometry.bytes() / SECTOR;
     let (mut writes, mut flushes, mut fua_events) = (Vec::new(), Vec::new(), Vec::new());

@@ -43,8 +43,7 @@ fn kill_9_in_each_phase_leaves_nothing_and_loses_no_verdict() {
     let out = folder.path().join("run");
     let mut dead: Vec<PathBuf> = Vec::new();
     for phase in PHASES {
-        let mut running = Running::start(&mut again(&out, "barrier"));
-        reach(&mut running, *phase, &out, BARRIER);
+        let running = start_and_reach(*phase, &out);
         for path in dead.drain(..) {
             assert!(!path.exists(), "{} of a killed run is there after the next start", path.display());
         }
@@ -147,6 +146,23 @@ fn again(out: &Path, modes: &str) -> Command {
     command
 }
 
+/// Goes on with the run until it is in a phase.
+fn start_and_reach(phase: Phase, out: &Path) -> Running {
+    const ATTEMPTS: u32 = 10;
+    let plan = out.join(BARRIER).join("plan.jsonl");
+    for _ in 0..ATTEMPTS {
+        let mut running = Running::start(&mut again(out, "barrier"));
+        reach(&mut running, phase, out, BARRIER);
+        if !matches!(phase, Phase::Planning) || !plan.exists() {
+            return running;
+        }
+        // On a busy machine the plan may be made between two looks. It is pure, so it can be made again.
+        running.kill();
+        fs::remove_file(&plan).unwrap();
+    }
+    panic!("{ATTEMPTS} times the plan was made between two looks");
+}
+
 /// Waits until the run is in a phase.
 fn reach(running: &mut Running, phase: Phase, out: &Path, cell: &str) {
     let cell = out.join(cell);
@@ -159,10 +175,7 @@ fn reach(running: &mut Running, phase: Phase, out: &Path, cell: &str) {
             }
             Phase::Planning => {
                 let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-                let mapped = maps.lines().any(|line| line.ends_with("/recording"));
-                let planned = cell.join("plan.jsonl").exists();
-                assert!(!(mapped && planned), "the plan was made between two looks: this machine is too slow to test it");
-                mapped
+                maps.lines().any(|line| line.ends_with("/recording"))
             }
             Phase::Verifying(count) => lines_of_states(out) >= count,
         };

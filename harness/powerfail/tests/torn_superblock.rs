@@ -119,7 +119,7 @@ fn record(path: &Path, checksums: bool) {
     let geometry = Geometry::new(SIZE).unwrap();
     let sink = FileSink::create(path, Header { geometry, write_cache: true }).unwrap();
     let mut drive = Drive::new(geometry, sink);
-    let mut write = |drive: &mut Drive<FileSink>, number: u64, data: &[u8]| {
+    let write = |drive: &mut Drive<FileSink>, number: u64, data: &[u8]| {
         let (command, offset, length) = (Command::Write, number * BLOCK, BLOCK);
         let request = Request { command, offset, length, fua: false, data };
         let receipt = drive.receive(&request, crc32c::crc32c(data)).unwrap();

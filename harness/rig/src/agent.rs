@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command as Process, Stdio};
 use std::time::{Duration, Instant};
@@ -106,6 +107,9 @@ impl Agent {
             process.arg("--image").arg(format!("/proc/{}/fd/{}", std::process::id(), image.as_raw_fd()));
         }
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr.try_clone().map_err(LinkError::Start)?);
+        // A terminal sends Ctrl-C to the whole process group. When to stop is the harness's to decide, and an agent that
+        // died of it would look like a failure of the harness.
+        process.process_group(0);
         let mut child = process.spawn().map_err(LinkError::Start)?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(start)?;
         let commands = child.stdin.take();
