@@ -5,8 +5,8 @@
 //! `powerfail-agent` (for guests) and the hidden subcommand `powerfail agent` (for host rigs) share.
 //!
 //! ```text
-//! main -> namespaces (leash | agent) -> serve: one command, one event
-//!           attach  nbdfuse + loop, or a loop over a handed-over image
+//! main -> namespaces (leash | agent), or in a guest: guest (init | agent) -> serve: one command, one event
+//!           attach  nbdfuse + loop, a loop over a handed-over image, or nbd-client and the kernel's nbd
 //!           tool    mkfs, fsck, dumpe2fs ... within a deadline
 //!           mount   mount(2) under the machine's lock, with the kernel's lines of that time (kernel_log, attribution)
 //!           link    workload -> Mark -> harness -> Ack -> workload
@@ -14,7 +14,9 @@
 
 pub mod attach;
 mod attribution;
+pub mod guest;
 mod kernel_log;
+pub mod leash;
 mod link;
 mod mount;
 mod namespaces;
@@ -33,14 +35,25 @@ use serve::Setup;
 
 /// How the program is called.
 pub const USAGE: &str = "usage: powerfail-agent [--namespaces] [--image PATH]... --folder DIR
+       powerfail-agent --guest
+       powerfail-agent --leash PROGRAM [ARGUMENT]...
   speaks JSON lines on standard input and output; ends, and undoes everything, when its input ends
   --folder DIR   a folder of its own, for mount points
   --image PATH   an image that may be attached by its place in this list
-  --namespaces   PID and mount namespaces of its own (needs root); DIR is covered by a tmpfs";
+  --namespaces   PID and mount namespaces of its own (needs root); DIR is covered by a tmpfs
+  --guest        be the first process of a machine that was made for this: mount, load modules, bring the network up
+  --leash        run a program that dies with the parent of this one or with the other end of standard input";
 
 /// The program: `arguments` are those after its name. Must be called before any thread is made.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let setup = match Arguments::parse(arguments) {
+        Ok(Arguments { leash: Some(program), .. }) => {
+            return match leash::run(&program) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(failure) => complain(&failure),
+            };
+        }
+        Ok(arguments) if arguments.guest => guest::boot(),
         Ok(arguments) => arguments.prepare(),
         Err(reason) => {
             eprintln!("powerfail-agent: {reason}\n{USAGE}");
@@ -49,11 +62,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match setup.and_then(|setup| serve::serve(setup).map_err(|e| Failure::io("talk to the harness", e))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("powerfail-agent: {failure}");
-            ExitCode::from(3)
-        }
+        Err(failure) => complain(&failure),
     }
+}
+
+fn complain(failure: &Failure) -> ExitCode {
+    eprintln!("powerfail-agent: {failure}");
+    ExitCode::from(3)
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +76,9 @@ struct Arguments {
     folder: Option<PathBuf>,
     images: Vec<PathBuf>,
     namespaces: bool,
+    guest: bool,
+    /// The program and its arguments.
+    leash: Option<Vec<OsString>>,
 }
 
 impl Arguments {
@@ -70,12 +88,14 @@ impl Arguments {
             let mut value = |name: &str| words.next().map(PathBuf::from).ok_or(format!("{name} needs a value"));
             match word.to_str() {
                 Some("--namespaces") => arguments.namespaces = true,
+                Some("--guest") => arguments.guest = true,
+                Some("--leash") => arguments.leash = Some(words.by_ref().collect()),
                 Some("--folder") => arguments.folder = Some(value("--folder")?),
                 Some("--image") => arguments.images.push(value("--image")?),
                 _ => return Err(format!("unknown argument {}", word.display())),
             }
         }
-        if arguments.folder.is_none() {
+        if arguments.folder.is_none() && !arguments.guest && arguments.leash.is_none() {
             return Err("--folder is missing".to_string());
         }
         Ok(arguments)
@@ -119,5 +139,8 @@ mod tests {
         assert_eq!(parse(&[]).unwrap_err(), "--folder is missing");
         assert_eq!(parse(&["--folder"]).unwrap_err(), "--folder needs a value");
         assert_eq!(parse(&["--frob"]).unwrap_err(), "unknown argument --frob");
+        assert!(parse(&["--guest"]).unwrap().guest);
+        let leash = parse(&["--leash", "qemu", "--folder"]).unwrap().leash;
+        assert_eq!(leash.unwrap(), ["qemu", "--folder"].map(OsString::from), "all words after it are the program's");
     }
 }

@@ -8,11 +8,9 @@
 //!   gone, for the kernel ends a PID namespace's first process last;
 //! - the *agent* is PID 1 of its own PID namespace and has a mount namespace of its own. When it dies, by whatever
 //!   signal, the kernel kills the namespace's other processes (nbdfuse, tools), unmounts everything that only this
-//!   namespace had mounted, and the loop devices clear themselves. It dies with the leash (PDEATHSIG), which
-//!   watches the input for it: the agent itself may be in a mount(2) that takes long. nbdfuse must not share the agent's mount namespace, or its end is a deadlock (see `nbdfuse`).
-//!
-//! PDEATHSIG is not used between harness and leash: the kernel sends it when the *thread* that made the child ends,
-//! and the harness's threads come and go.
+//!   namespace had mounted, and the loop devices clear themselves. It dies with the leash, which watches the input for
+//!   it: the agent itself may be in a mount(2) that takes long. nbdfuse must not share the agent's mount namespace, or
+//!   its end is a deadlock (see `nbdfuse`).
 //!
 //! A new mount namespace begins as a copy of the present one. A test mount that somebody else had at that moment
 //! would be kept alive by the copy after its owner unmounted it, so the agent drops every copy of a mount on a loop
@@ -20,14 +18,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use rustix::process::Signal;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use crate::leash;
 use crate::protocol::Failure;
 
 /// Returns in the agent proper, PID 1 of new namespaces; the leash ends inside, with the agent's exit code.
@@ -37,17 +34,15 @@ use crate::protocol::Failure;
 /// # Errors
 /// Not root, or the kernel has no such namespaces. Nothing has been made then.
 pub(crate) fn enter(folder: &Path) -> Result<(), Failure> {
-    require_single_thread()?;
-    let harness = rustix::process::getppid();
-    let harness = harness.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose();
-    let harness = harness.map_err(|e| Failure::io("watch the harness", e))?;
+    leash::require_single_thread()?;
+    let harness = leash::watch_parent()?;
     // SAFETY: no thread but this one; a PID namespace changes nothing for this process itself.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(|e| Failure::io("make a PID namespace (needs root)", e))?;
     // SAFETY: no thread but this one, so the child is as whole as the parent.
     match unsafe { libc::fork() } {
         -1 => Err(Failure::io("fork", io::Error::last_os_error())),
         0 => become_agent(folder),
-        child => hold_leash(child, harness.as_ref()),
+        child => leash::hold(child, harness.as_ref()),
     }
 }
 
@@ -63,16 +58,6 @@ fn become_agent(folder: &Path) -> Result<(), Failure> {
     mount("proc", "/proc", "proc", flags, None).map_err(|e| Failure::io("mount /proc", e))?;
     mount("powerfail-agent", folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0700"))
         .map_err(|e| Failure::io(format!("mount a tmpfs on {}", folder.display()), e))
-}
-
-/// Threads would be lost by the fork, and with them whatever locks they held.
-fn require_single_thread() -> Result<(), Failure> {
-    let doing = "make namespaces";
-    let threads = fs::read_dir("/proc/self/task").map_err(|e| Failure::io(doing, e))?.count();
-    if threads == 1 {
-        return Ok(());
-    }
-    Err(Failure::new(doing, format!("the process has {threads} threads already; this must come before any is made")))
 }
 
 /// Block majors of loop and NBD devices (linux/major.h).
@@ -113,41 +98,6 @@ fn unescape(field: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(field.to_string(), |text, (code, plain)| text.replace(code, plain))
-}
-
-/// Waits for the end of either side; never returns.
-fn hold_leash(agent: i32, harness: Option<&OwnedFd>) -> ! {
-    release_output();
-    let agent = Pid::from_raw(agent).unwrap_or_else(|| std::process::exit(ABNORMAL));
-    let ended = pidfd_open(agent, PidfdFlags::empty());
-    let stdin = io::stdin();
-    if let Ok(ended) = &ended {
-        let mut fds =
-            vec![PollFd::new(ended, PollFlags::IN), PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::empty())];
-        fds.extend(harness.map(|harness| PollFd::new(harness, PollFlags::IN)));
-        while poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
-    }
-    // Harmless if it has ended already: it was not waited for, so the number is still its own.
-    let _ = kill_process(agent, Signal::KILL);
-    loop {
-        match waitpid(Some(agent), WaitOptions::empty()) {
-            Ok(Some((_, status))) => std::process::exit(status.exit_status().unwrap_or(ABNORMAL)),
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => std::process::exit(ABNORMAL),
-        }
-    }
-}
-
-/// Exit code when the agent was killed.
-const ABNORMAL: i32 = 125;
-
-/// The leash gives up its copy of standard output, or the harness would not see its end when the agent dies.
-fn release_output() {
-    if let Ok(null) = fs::OpenOptions::new().write(true).open("/dev/null") {
-        // SAFETY: descriptor 1 is nobody's object here; `ManuallyDrop` keeps it open.
-        let mut stdout = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(libc::STDOUT_FILENO) });
-        let _ = rustix::io::dup2(&null, &mut stdout);
-    }
 }
 
 #[cfg(test)]

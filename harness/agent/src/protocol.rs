@@ -73,6 +73,16 @@ pub enum Source {
         /// The server's Unix socket.
         socket: PathBuf,
     },
+    /// An NBD export, attached by `nbd-client` to a `/dev/nbdN` of the kernel's own NBD driver: FLUSH, FUA and TRIM arrive
+    /// as such.
+    NbdClient {
+        /// The server, as the machine of the agent reaches it: a name or an address.
+        host: String,
+        /// Its TCP port.
+        port: u16,
+        /// The name of the export; the default one is empty.
+        export: String,
+    },
     /// An image that the agent was handed at its start: a plain loop device, buffered. For honest recovery, where
     /// nobody watches the requests.
     Image {
@@ -175,7 +185,7 @@ pub enum Event {
     Detached {
         /// Time, microseconds.
         took_us: u64,
-        /// Everything that nbdfuse printed, for an NBD source.
+        /// Everything that nbdfuse or nbd-client printed, for an NBD source.
         nbdfuse: String,
     },
     /// The agent could not do what it was asked to: a fault of the rig or of the caller, never a verdict.
@@ -198,10 +208,10 @@ pub struct Hello {
 /// A device that is there, and what of FLUSH, FUA and TRIM survives the path to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// `/dev/loop3`.
+    /// `/dev/loop3`, `/dev/nbd0`.
     pub device: String,
     /// The name by which the loop device says whose it is, in its status; unique on the machine. Numbers are reused
-    /// as soon as they are free, names never.
+    /// as soon as they are free, names never. For nbd-client: what is attached.
     pub tag: String,
     /// `queue/write_cache`: "write back" or "write through". With the latter the kernel sends no flush at all.
     pub write_cache: String,
@@ -211,9 +221,10 @@ pub struct Attached {
     pub discard_max_bytes: u64,
     /// `queue/logical_block_size`, bytes.
     pub logical_block: u32,
-    /// Direct I/O to the backing file, as an NBD source must have.
+    /// Nothing between the device and its backing keeps data of its own, as an NBD source must have it: direct I/O to
+    /// the file of nbdfuse, or the kernel's NBD driver, which keeps none.
     pub direct_io: bool,
-    /// What nbdfuse has printed so far, for an NBD source.
+    /// What nbdfuse or nbd-client has printed so far, for an NBD source.
     pub nbdfuse: String,
     /// Time, microseconds.
     pub took_us: u64,

@@ -162,8 +162,7 @@ impl History {
     pub fn image(&self, kept: &[bool], order: Order) -> impl Iterator<Item = (u64, Composition)> {
         let survivors = self.survivors(kept);
         self.units.iter().map(move |(&unit, versions)| {
-            let composition =
-                versions.compose(unit, self.next_event, order, |version| survivors.contains(&(unit, version.write)));
+            let composition = versions.compose(unit, order, |version| survivors.contains(&(unit, version.write)));
             (unit, composition)
         })
     }
@@ -181,8 +180,7 @@ impl History {
         let mut digest = self.base.total;
         for unit in units {
             let versions = &self.units[&unit];
-            let composition =
-                versions.compose(unit, self.next_event, order, |version| survivors.contains(&(unit, version.write)));
+            let composition = versions.compose(unit, order, |version| survivors.contains(&(unit, version.write)));
             let before = self.base.units.get(&unit).copied().unwrap_or_default();
             digest = digest.minus(self.unit_digest(recording, unit, before));
             digest = digest.plus(self.unit_digest(recording, unit, composition));
@@ -199,7 +197,7 @@ impl History {
 
     fn refresh_base(&mut self, recording: &[u8]) {
         for unit in std::mem::take(&mut self.base.touched) {
-            let composition = self.units[&unit].compose(unit, self.next_event, Order::Receipt, |_| false);
+            let composition = self.units[&unit].compose(unit, Order::Receipt, |_| false);
             let before = self.base.units.insert(unit, composition).unwrap_or_default();
             if before != composition {
                 let without = self.base.total.minus(self.unit_digest(recording, unit, before));

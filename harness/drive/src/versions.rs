@@ -1,12 +1,10 @@
 //! The versions of one atomic unit that a cut could still show, and the order in which survivors land.
 //!
 //! Requests are intervals of event numbers, from receipt to reply. An order of landing is legal if it never puts a
-//! write behind one that it precedes. Picking one point in each interval and sorting by it gives exactly the legal
-//! orders: a write that precedes another has all its points before all of the other's, and every legal order can be
-//! had by points (give each, in turn, the larger of its receipt and the point before it).
+//! write behind one that it precedes. A keyed order draws, again and again, one of those writes that no other remaining
+//! one precedes: each legal order can come, and no other.
 
-use powerfail_seed::Seed;
-use rand::Rng;
+use powerfail_seed::{Seed, below};
 
 /// Sectors in the largest unit.
 pub const MAX_SECTORS: usize = 8;
@@ -53,7 +51,7 @@ impl Version {
 pub enum Order {
     /// In the order of their receipt.
     Receipt,
-    /// By points drawn from a seed, per write and unit.
+    /// In an order drawn from a seed, for each unit by itself.
     Keyed(u64),
 }
 
@@ -125,13 +123,7 @@ impl Versions {
     }
 
     /// What the unit holds if all settled versions and the loose ones that `survives` names land in `order`.
-    pub fn compose(
-        &self,
-        unit: u64,
-        cut: u64,
-        order: Order,
-        mut survives: impl FnMut(&Version) -> bool,
-    ) -> Composition {
+    pub fn compose(&self, unit: u64, order: Order, mut survives: impl FnMut(&Version) -> bool) -> Composition {
         let mut composition = Composition::default();
         let mut land = |version: &Version| {
             for sector in 0..u64::from(version.count) {
@@ -141,24 +133,31 @@ impl Versions {
                 };
             }
         };
-        let mut survivors = self.list.iter().filter(|version| version.settled || survives(version));
+        let survivors = self.list.iter().filter(|version| version.settled || survives(version));
         match order {
             Order::Receipt => survivors.for_each(&mut land),
-            Order::Keyed(seed) => {
-                let mut pointed: Vec<_> =
-                    survivors.by_ref().map(|version| (point(version, unit, cut, seed), version)).collect();
-                pointed.sort_by_key(|(point, version)| (*point, version.write));
-                pointed.into_iter().for_each(|(_, version)| land(version));
-            }
+            Order::Keyed(seed) => in_drawn_order(survivors.collect(), unit, seed, land),
         }
         composition
     }
 }
 
-/// The point of a write in its interval, in 2^-32 of an event.
-fn point(version: &Version, unit: u64, cut: u64, seed: u64) -> u128 {
-    let end = version.replied.unwrap_or(cut).max(version.write + 1);
-    let width = u128::from(end - version.write) << 32;
-    let draw = Seed(seed).rng("landing", &[version.write, unit]).next_u64();
-    (u128::from(version.write) << 32) + ((u128::from(draw) * width) >> 64)
+/// Lands `left` (in the order of receipts) in a drawn legal order.
+fn in_drawn_order(mut left: Vec<&Version>, unit: u64, seed: u64, mut land: impl FnMut(&Version)) {
+    let mut rng = Seed(seed).rng("landing", &[unit]);
+    while !left.is_empty() {
+        // Those received before the first of the remaining replies are preceded by none. Who was received later than
+        // a reply that was seen was also replied to later, so the search ends there.
+        let mut first_reply = u64::MAX;
+        let free = left
+            .iter()
+            .take_while(|version| {
+                let free = version.write < first_reply;
+                first_reply = first_reply.min(version.replied.unwrap_or(u64::MAX));
+                free
+            })
+            .count();
+        let next = if free == 1 { 0 } else { below(&mut rng, free as u64) as usize };
+        land(left.remove(next));
+    }
 }

@@ -129,16 +129,16 @@ fn a_terabyte_costs_what_was_written() {
 }
 
 const GOLDEN: [&str; 12] = [
-    "60 f74e8a7b4c10e863",
-    "60 d9ea64ffbfc933ca",
-    "60 2ba96ec14efb7aa9",
-    "60 1e6f5ac53666c4c6",
-    "60 55cfb03898fdfc3f",
-    "60 d9bd184a18bf9bcf",
-    "60 3da71b1e361489e1",
-    "60 e334958468c6d652",
-    "60 440e22525d090d1f",
-    "60 d0c75457893d557e",
-    "60 a7a415d917869172",
-    "60 2166372b5ac6049a",
+    "60 bdba6590c8ed9457",
+    "60 c4811620715a48da",
+    "60 419196bbea4bf764",
+    "60 f7037c4b2a67b57f",
+    "60 a6e5bbb42ae1945e",
+    "60 eb722782397f4e6a",
+    "60 f4c23d4756c44dbd",
+    "60 1be8951325bfcfd1",
+    "60 c3b1eeed96420c0a",
+    "60 ab4d6494e80f39bb",
+    "60 3202224d23362df7",
+    "60 24d4d11a8fe54090",
 ];

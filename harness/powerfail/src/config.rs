@@ -84,6 +84,10 @@ impl Config {
         if self.states == 0 {
             bail!("--states 0 judges nothing; say at least 1");
         }
+        let Spec::Mason(mason) = &self.workload;
+        if mason.seconds == 0 || mason.steps == Some(0) {
+            bail!("a workload of no seconds or no steps promises nothing that could be broken; say at least 1");
+        }
         Ok(())
     }
 

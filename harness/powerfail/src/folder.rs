@@ -72,10 +72,7 @@ impl Folder {
         if resume {
             bail!(Usage(format!("{} holds no run to resume", path.display())));
         }
-        // A killed first start may have left the configuration under its temporary name, and nothing else.
-        let _ = fs::remove_file(temporary(&run));
-        let empty = !path.exists() || fs::read_dir(path).with_context(|| path.display().to_string())?.next().is_none();
-        if !empty {
+        if path.exists() && !is_empty(path)? {
             bail!(Usage(format!("{} is not empty and holds no run; name a new folder", path.display())));
         }
         fs::create_dir_all(path).map_err(|error| Usage(format!("can't make {}: {error}", path.display())))?;
@@ -183,6 +180,20 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("can't write {}", path.display()))
 }
 
+/// Whether a folder holds nothing, or nothing but what a killed first start left: the configuration under its temporary
+/// name.
+fn is_empty(folder: &Path) -> anyhow::Result<bool> {
+    if !folder.is_dir() {
+        bail!(Usage(format!("{} is no folder; name a new one", folder.display())));
+    }
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        if entry?.path() != temporary(&folder.join("run.json")) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
@@ -200,5 +211,9 @@ fn read_config(path: &Path) -> anyhow::Result<Config> {
         }
         _ => {}
     }
-    Ok(serde_json::from_value(value).map_err(|error| usage(format!("not a run's configuration ({error})")))?)
+    let config: Config =
+        serde_json::from_value(value).map_err(|error| usage(format!("not a run's configuration ({error})")))?;
+    // It was checked before it was written; a file that was altered since must not get further than one that is new.
+    config.check().map_err(|error| usage(error.to_string()))?;
+    Ok(config)
 }

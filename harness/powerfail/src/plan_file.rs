@@ -1,8 +1,8 @@
 //! The second phase: the plan of a recording, as a file of JSON lines.
+//!
+//! A plan is sealed: its first line holds the digest of all of it. Verification takes the image's digest and the explorer
+//! from here, so a line that was altered by hand would put something in the ledger that nobody has judged.
 
-use std::io::BufRead;
-
-use anyhow::Context;
 use powerfail_drive::explore::{Span, plan};
 use powerfail_seed::Seed;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct Head {
     pub duplicates: u64,
     /// First and last event at which a cut may lie.
     pub cuts: (u64, u64),
+    /// BLAKE3, hexadecimal, of this line with an empty seal and of all lines that follow.
+    pub seal: String,
 }
 
 /// One state of a plan.
@@ -64,12 +66,13 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
     let made = plan(recording.bytes(), &digest[..16], cell.drive, seed, states)
         .map_err(|error| Usage(format!("{}: {error}", recording.path().display())))?;
     let Span { first, last } = made.span;
-    let head = Head {
+    let mut head = Head {
         recording: digest,
         states: made.states.len() as u64,
         asked: states,
         duplicates: made.duplicates,
         cuts: (first, last),
+        seal: String::new(),
     };
     let entries: Vec<Entry> = made
         .states
@@ -81,12 +84,15 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
             in_flight: state.in_flight,
         })
         .collect();
-    let mut text = serde_json::to_vec(&head)?;
+    let mut lines = Vec::new();
     for entry in &entries {
-        text.push(b'\n');
-        serde_json::to_writer(&mut text, entry)?;
+        serde_json::to_writer(&mut lines, entry)?;
+        lines.push(b'\n');
     }
+    head.seal = seal(&head, &lines)?;
+    let mut text = serde_json::to_vec(&head)?;
     text.push(b'\n');
+    text.append(&mut lines);
     write_whole(&folder.plan(), &text)?;
     Ok(PlanFile { head, entries })
 }
@@ -97,17 +103,22 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
 /// [`Usage`] if it is missing or damaged.
 pub fn read(folder: &CellFolder) -> anyhow::Result<PlanFile> {
     let path = folder.plan();
-    let usage = |why: String| Usage(format!("{}: {why}; run `powerfail plan` again", path.display()));
+    let usage = |why: String| Usage(format!("{}: {why}; remove it and run `powerfail plan` again", path.display()));
     let text = std::fs::read(&path).map_err(|error| usage(error.to_string()))?;
-    let mut lines = text.lines();
-    let head = lines.next().context("an empty plan").and_then(|line| Ok(serde_json::from_str::<Head>(&line?)?));
-    let head = head.map_err(|error| usage(error.to_string()))?;
-    let entries: Result<Vec<Entry>, _> = lines
-        .map(|line| serde_json::from_str(&line.unwrap_or_default()).map_err(|error| usage(error.to_string())))
-        .collect();
-    let entries = entries?;
-    if entries.len() as u64 != head.states {
-        return Err(usage(format!("it has {} states and says {}", entries.len(), head.states)).into());
+    let end = text.iter().position(|&byte| byte == b'\n').ok_or_else(|| usage("it is no plan".into()))?;
+    let (first, lines) = (&text[..end], &text[end + 1..]);
+    let head: Head = serde_json::from_slice(first).map_err(|error| usage(format!("it is no plan ({error})")))?;
+    if seal(&head, lines)? != head.seal {
+        return Err(usage("it was altered since it was made".into()).into());
     }
-    Ok(PlanFile { head, entries })
+    let entries: Result<Vec<Entry>, _> = serde_json::Deserializer::from_slice(lines).into_iter().collect();
+    Ok(PlanFile { head, entries: entries.map_err(|error| usage(error.to_string()))? })
+}
+
+fn seal(head: &Head, lines: &[u8]) -> anyhow::Result<String> {
+    let unsealed = Head { seal: String::new(), ..head.clone() };
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&serde_json::to_vec(&unsealed)?);
+    hasher.update(lines);
+    Ok(hasher.finalize().to_hex().to_string())
 }

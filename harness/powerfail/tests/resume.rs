@@ -43,9 +43,12 @@ fn kill_9_in_each_phase_leaves_nothing_and_loses_no_verdict() {
     let out = folder.path().join("run");
     let mut dead: Vec<PathBuf> = Vec::new();
     for phase in PHASES {
-        let running = start_and_reach(*phase, &out);
+        let mut running = start_and_reach(*phase, &out);
         for path in dead.drain(..) {
             assert!(!path.exists(), "{} of a killed run is there after the next start", path.display());
+        }
+        if matches!(phase, Phase::Recording(_)) {
+            assert_seen(&running.has());
         }
         dead = running.kill();
         assert_eq!(dead.len(), 1, "{phase:?}: a run has one folder below /run");
@@ -118,7 +121,11 @@ fn ctrl_c_stops_in_good_order_and_the_run_goes_on() {
             let out = folder.path().join("run");
             let mut running = Running::start(&mut again(&out, "barrier"));
             reach(&mut running, phase, &out, BARRIER);
-            if terminal { running.ctrl_c() } else { running.interrupt() }
+            if terminal {
+                running.ctrl_c()
+            } else {
+                running.interrupt()
+            }
             // `wait` looks that nothing is left, the folder below /run included.
             let stopped = running.wait(LIMIT).expect(130);
             assert!(stopped.stderr.contains("--resume"), "{}", stopped.stderr);
@@ -133,6 +140,14 @@ fn ctrl_c_stops_in_good_order_and_the_run_goes_on() {
             run(&mut again(&out, "barrier")).expect(0);
             assert_whole(&out, BARRIER);
         }
+    }
+}
+
+/// The look that must find nothing after a kill finds everything before it; else it would prove nothing.
+fn assert_seen(has: &[String]) {
+    for what in ["process", "nbdfuse /run/", " - fuse /dev/fuse", " - ext4 /dev/loop", "loop"] {
+        let seen = has.iter().any(|seen| if what == "loop" { seen.starts_with(what) } else { seen.contains(what) });
+        assert!(seen, "no {what} was seen: {has:#?}");
     }
 }
 

@@ -97,14 +97,19 @@ fn the_program_finds_the_torn_superblock_and_knows_it() {
     let recording = fs::read(&path).unwrap();
     let replay = |survive: &[usize], code| {
         let recipe = recipe(&recording, AtomicUnit::B512, |sector| survive.contains(&sector)).to_string();
-        run(program().arg("replay").arg(recipe).arg("--dir").arg(&out).args(["--times", "3", "--json"])).expect(code).json()
+        run(program().arg("replay").arg(recipe).arg("--dir").arg(&out).args(["--times", "3", "--json"]))
+            .expect(code)
+            .json()
     };
     let mode = powerfail::modes::Mode::named("torn-512").unwrap();
     for survive in [[2], [3]] {
         let told = replay(&survive, 0);
         for outcome in told["outcomes"].as_array().unwrap() {
             let findings: Vec<powerfail_ledger::Finding> = serde_json::from_value(outcome["findings"].clone()).unwrap();
-            assert!(matches!(&findings[..], [one] if one.kind == powerfail_ledger::FindingKind::Mounts), "{findings:?}");
+            assert!(
+                matches!(&findings[..], [one] if one.kind == powerfail_ledger::FindingKind::Mounts),
+                "{findings:?}"
+            );
             assert!(mode.expectation("").allows(&findings[0]), "{findings:?}");
             assert_eq!(outcome, &told["outcomes"][0], "each replay says the same");
         }
@@ -142,7 +147,18 @@ fn made_and_mounted(checksums: bool) -> (Vec<u8>, Vec<u8>) {
     file.as_file().set_len(SIZE).unwrap();
     let features = if checksums { "metadata_csum" } else { "^metadata_csum" };
     let mut mkfs = Process::new("mkfs.ext4");
-    mkfs.args(["-q", "-F", "-b", "4096", "-J", "size=4", "-O", features, "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+    mkfs.args([
+        "-q",
+        "-F",
+        "-b",
+        "4096",
+        "-J",
+        "size=4",
+        "-O",
+        features,
+        "-E",
+        "lazy_itable_init=0,lazy_journal_init=0",
+    ]);
     assert!(mkfs.arg(file.path()).status().unwrap().success());
     let image = fs::read(file.path()).unwrap();
     assert_eq!(with_agent(file.as_file().as_fd()), None);

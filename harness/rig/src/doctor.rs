@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ const FILE_SYSTEMS: &[&str] = &["ext4", "xfs", "btrfs"];
 
 impl Tool {
     fn probe(&self) -> Probe {
-        let found = TOOL_FOLDERS.iter().map(|folder| Path::new(folder).join(self.name)).find(|path| path.is_file());
+        let found = TOOL_FOLDERS.iter().map(|folder| Path::new(folder).join(self.name)).find(|path| runs(path));
         match found {
             Some(path) => Probe {
                 name: self.name.to_string(),
@@ -126,6 +126,11 @@ impl Tool {
 
 /// Where the agent looks for tools; the environment of the caller does not count there either.
 const TOOL_FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// Whether a path is a program: a file that may be executed.
+fn runs(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
 
 fn root() -> Probe {
     let works = rustix::process::geteuid().is_root();

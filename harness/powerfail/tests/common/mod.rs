@@ -53,9 +53,25 @@ pub(crate) fn program() -> Command {
 
 /// A small run: one second, two workers, 120 files, no hog, 64 MiB.
 pub(crate) fn small(verb: &str, out: &Path, mode: &str, states: u64) -> Command {
+    small_for(1, verb, out, mode, states)
+}
+
+/// The same for more seconds.
+pub(crate) fn small_for(seconds: u32, verb: &str, out: &Path, mode: &str, states: u64) -> Command {
     let mut command = program();
     command.arg(verb).arg("--out").arg(out).args(["--mode", mode, "--states", &states.to_string()]);
-    command.args(["--seconds", "1", "--files", "120", "--workers", "2", "--hog", "0", "--size", "64M"]);
+    command.args([
+        "--seconds",
+        &seconds.to_string(),
+        "--files",
+        "120",
+        "--workers",
+        "2",
+        "--hog",
+        "0",
+        "--size",
+        "64M",
+    ]);
     command
 }
 
@@ -169,6 +185,12 @@ impl Running {
     /// SIGINT to the program alone.
     pub(crate) fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    /// What it has now: processes, mounts and loop devices.
+    pub(crate) fn has(&mut self) -> Vec<String> {
+        self.note_namespaces();
+        self.remains()
     }
 
     fn needle(&self) -> String {
