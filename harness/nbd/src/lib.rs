@@ -5,7 +5,7 @@
 //! - the drive is told of a reply immediately before the reply's bytes are queued to the socket;
 //! - a connection that ends, with DISC or without, is no event for the drive: replies that it was owed are abandoned;
 //! - no input makes it panic, hang or take memory without bound (`transmission.rs` says which bounds);
-//! - after [`Handle::shutdown`] nothing reaches the drive any more.
+//! - after [`Handle::shutdown`] or [`Handle::part`] nothing reaches the drive any more.
 //!
 //! ```no_run
 //! # async fn example(drive: std::sync::Arc<dyn powerfail_drive::device::Device>) -> Result<(), Box<dyn std::error::Error>> {
@@ -25,6 +25,7 @@ mod hold;
 mod inbox;
 mod listen;
 mod outbox;
+mod peer;
 mod server;
 mod transmission;
 mod validate;
@@ -33,5 +34,6 @@ mod wire;
 pub use counters::Counts;
 pub use export::{Export, ExportError, Exports, MAX_PAYLOAD, MAX_WRITE};
 pub use hold::{Hold, MAX_DEPTH};
-pub use listen::{Address, BindError, Reach};
+pub use listen::{Address, BindError, Reach, SocketFile, listen_unix};
+pub use peer::{Origin, Peer};
 pub use server::{Config, Farewell, Handle, Server};

@@ -1,12 +1,12 @@
-//! Where a server listens: a Unix socket, whose file it owns, or a TCP port of this machine.
-//!
-//! A third way in, sockets that a parent process passes (`LISTEN_FDS`), fits as one more [`Listener`].
+//! Where a server listens: a Unix socket, whose file it owns, a TCP port of this machine, or a socket that a parent
+//! process passed, whose file is the parent's.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,31 +78,31 @@ impl fmt::Display for Address {
 /// A bound socket. It needs no runtime yet.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Unix(std::os::unix::net::UnixListener, SocketFile),
+    Unix(StdUnixListener, Option<SocketFile>),
     Tcp(std::net::TcpListener),
 }
 
 impl Listener {
-    /// Binds a Unix socket. The file of a server that died is replaced, that of one that lives is not.
+    /// Binds a Unix socket.
     pub(crate) fn unix(path: &Path) -> Result<Listener, BindError> {
-        let address = Address::Unix(path.to_path_buf());
-        let system = |error| BindError::System { address: address.clone(), error };
-        if let Ok(found) = path.symlink_metadata() {
-            if !found.file_type().is_socket() {
-                return Err(BindError::NotASocket(path.to_path_buf()));
-            }
-            match StdUnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(system)?;
-                }
-                Ok(_) => return Err(BindError::InUse(address)),
-                Err(error) => return Err(system(error)),
-            }
+        let (listener, file) = listen_unix(path)?;
+        Ok(Listener::Unix(listener, Some(file)))
+    }
+
+    /// A socket that listens already.
+    pub(crate) fn passed(socket: OwnedFd) -> io::Result<Listener> {
+        use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+        if !socket_acceptconn(&socket)? {
+            return Err(io::Error::other("the socket that was passed does not listen"));
         }
-        let listener = std::os::unix::net::UnixListener::bind(path).map_err(system)?;
-        let file = SocketFile::of(path).map_err(system)?;
-        listener.set_nonblocking(true).map_err(system)?;
-        Ok(Listener::Unix(listener, file))
+        if socket_domain(&socket)? == rustix::net::AddressFamily::UNIX {
+            let listener = StdUnixListener::from(socket);
+            listener.set_nonblocking(true)?;
+            return Ok(Listener::Unix(listener, None));
+        }
+        let listener = std::net::TcpListener::from(socket);
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Tcp(listener))
     }
 
     /// Binds a TCP port; port 0 takes a free one.
@@ -121,15 +121,43 @@ impl Listener {
 
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
-            Listener::Unix(_, file) => Ok(Address::Unix(file.path.clone())),
+            Listener::Unix(_, Some(file)) => Ok(Address::Unix(file.path.clone())),
+            Listener::Unix(listener, None) => {
+                Ok(Address::Unix(listener.local_addr()?.as_pathname().unwrap_or(Path::new("")).to_path_buf()))
+            }
             Listener::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?)),
         }
     }
 }
 
+/// Binds a Unix socket, not blocking. The file of a server that died is replaced, that of one that lives is not.
+///
+/// # Errors
+/// If somebody listens there, or the path can't be a socket.
+pub fn listen_unix(path: &Path) -> Result<(StdUnixListener, SocketFile), BindError> {
+    let address = Address::Unix(path.to_path_buf());
+    let system = |error| BindError::System { address: address.clone(), error };
+    if let Ok(found) = path.symlink_metadata() {
+        if !found.file_type().is_socket() {
+            return Err(BindError::NotASocket(path.to_path_buf()));
+        }
+        match StdUnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(system)?;
+            }
+            Ok(_) => return Err(BindError::InUse(address)),
+            Err(error) => return Err(system(error)),
+        }
+    }
+    let listener = StdUnixListener::bind(path).map_err(system)?;
+    let file = SocketFile::of(path).map_err(system)?;
+    listener.set_nonblocking(true).map_err(system)?;
+    Ok((listener, file))
+}
+
 /// The file of a Unix socket: removed with this value, unless another server has put its own there.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
@@ -159,6 +187,17 @@ impl Wire for UnixStream {
 
     fn has_arrivals(&self) -> bool {
         state(self).contains(PollFlags::IN)
+    }
+}
+
+/// A session may borrow its stream, so that who lends it decides what becomes of it.
+impl<S: Wire> Wire for &mut S {
+    fn hung_up(&self) -> bool {
+        (**self).hung_up()
+    }
+
+    fn has_arrivals(&self) -> bool {
+        (**self).has_arrivals()
     }
 }
 

@@ -1,13 +1,22 @@
 //! Serving: accept, negotiate within a deadline, transmit, and stop when told to.
 //!
-//! A server that has been shut down has closed its listener, ended every connection, and will not touch the drive again:
-//! that is what a power cut needs. Nothing that a dropped connection carried is applied later.
+//! A server that has been shut down has closed its listener, ended every connection, and will not touch the drive again.
+//! Nothing that a dropped connection carried is applied later.
+//!
+//! A power cut needs more than a shutdown, because hosts don't let go of a connection when a drive does. So a server can
+//! also be *silenced* (nothing is answered any more, connections stay open) and can *part* (connections are ended from
+//! this side, and each is kept, its late bytes thrown away, until the host has let go of it too).
 
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
@@ -21,7 +30,8 @@ use crate::handshake::{Agreed, negotiate};
 use crate::hold::{Hold, Holder};
 use crate::inbox::Inbox;
 use crate::listen::{Address, BindError, Listener, Reach, SocketFile};
-use crate::transmission::{Session, Wire};
+use crate::peer::Peer;
+use crate::transmission::{Session, Terms, Wire};
 
 /// An option is a few dozen bytes.
 const NEGOTIATION_INBOX: usize = 1024;
@@ -59,6 +69,27 @@ pub enum Farewell {
     Drop,
 }
 
+/// What a server has been told; it only ever goes further down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Serve,
+    /// Answer nothing, end nothing.
+    Silence,
+    /// End all connections from this side, and wait for the hosts to do so too.
+    Part(Farewell),
+    /// End all connections.
+    Leave(Farewell),
+}
+
+/// What is still at work.
+#[derive(Clone, Copy, Debug)]
+struct Working {
+    /// Somebody can still connect.
+    door: bool,
+    /// Connections that may still touch the drive or answer.
+    sessions: usize,
+}
+
 /// A bound socket that isn't served yet; clients that connect wait.
 #[derive(Debug)]
 pub struct Server {
@@ -75,6 +106,17 @@ impl Server {
     /// Listens on a TCP port (0: any that is free).
     pub fn bind_tcp(address: SocketAddr, reach: Reach) -> Result<Server, BindError> {
         Server::on(Listener::tcp(address, reach)?, Address::Tcp(address))
+    }
+
+    /// Serves on a socket that listens already: one that a parent process passed (systemd's socket activation). Its file,
+    /// if it has one, is left alone.
+    ///
+    /// # Errors
+    /// If it is no listening Unix or TCP socket.
+    pub fn on_socket(socket: OwnedFd) -> io::Result<Server> {
+        let listener = Listener::passed(socket)?;
+        let address = listener.address()?;
+        Ok(Server { listener, address })
     }
 
     fn on(listener: Listener, asked: Address) -> Result<Server, BindError> {
@@ -95,15 +137,22 @@ impl Server {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn serve(self, exports: Exports, config: Config) -> io::Result<Handle> {
-        let (stop, stopped) = watch::channel(None);
-        let counters = Arc::new(Counters::default());
-        let shop = Arc::new(Shop { exports, config, counters: Arc::clone(&counters), stopped: stopped.clone() });
+        let (stop, stopped) = watch::channel(Order::Serve);
+        let shop = Arc::new(Shop {
+            exports,
+            config,
+            counters: Arc::default(),
+            silent: Arc::default(),
+            peers: Mutex::default(),
+            working: watch::channel(Working { door: true, sessions: 0 }).0,
+            stopped: stopped.clone(),
+        });
         let (door, file) = match self.listener {
-            Listener::Unix(listener, file) => (Door::Unix(UnixListener::from_std(listener)?), Some(file)),
+            Listener::Unix(listener, file) => (Door::Unix(UnixListener::from_std(listener)?), file),
             Listener::Tcp(listener) => (Door::Tcp(TcpListener::from_std(listener)?), None),
         };
-        let task = tokio::spawn(accept(door, shop, stopped));
-        Ok(Handle { address: self.address, counters, stop, task: Some(task), file })
+        let task = tokio::spawn(accept(door, Arc::clone(&shop), stopped));
+        Ok(Handle { address: self.address, shop, stop, task: Some(task), file })
     }
 }
 
@@ -112,8 +161,8 @@ impl Server {
 #[derive(Debug)]
 pub struct Handle {
     address: Address,
-    counters: Arc<Counters>,
-    stop: watch::Sender<Option<Farewell>>,
+    shop: Arc<Shop>,
+    stop: watch::Sender<Order>,
     task: Option<JoinHandle<Result<(), JoinError>>>,
     file: Option<SocketFile>,
 }
@@ -131,7 +180,53 @@ impl Handle {
 
     /// What has been counted so far.
     pub fn counts(&self) -> Counts {
-        self.counters.read()
+        self.shop.counters.read()
+    }
+
+    /// Who is connected, in the order of their coming; also who has not let go of a connection that this side has ended.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.shop.peers.lock().expect("nothing panics with it").values().cloned().collect()
+    }
+
+    /// From now on nothing is answered and no connection is ended. A drive that loses its power *after* this call
+    /// began is seen by no host: where it refuses for want of power ([`Refusal::PowerOff`]), no error is sent.
+    ///
+    /// [`Refusal::PowerOff`]: powerfail_drive::request::Refusal::PowerOff
+    pub fn silence(&self) {
+        // Before the drive can refuse: whoever sees the refusal sees this too, because the drive's lock is in between.
+        self.shop.silent.store(true, Release);
+        self.stop.send_if_modified(|order| {
+            let serving = *order == Order::Serve;
+            if serving {
+                *order = Order::Silence;
+            }
+            serving
+        });
+    }
+
+    /// Waits until nobody can connect any more, after [`Handle::silence`]. A Unix socket's file stays until the server
+    /// is shut down: who connects is refused.
+    pub async fn closed(&self) {
+        self.until(|working| !working.door).await;
+    }
+
+    /// Stops listening and ends all connections from this side. A host that has not let go of its connection stays in
+    /// [`Handle::peers`], and what it still sends is thrown away. When this returns the drive is no longer in use and
+    /// nothing more is sent. A Unix socket's file stays until the server is shut down: who connects is refused.
+    pub async fn part(&self, farewell: Farewell) {
+        self.stop.send_if_modified(|order| {
+            let stays = matches!(order, Order::Serve | Order::Silence);
+            if stays {
+                *order = Order::Part(farewell);
+            }
+            stays
+        });
+        self.until(|working| !working.door && working.sessions == 0).await;
+    }
+
+    async fn until(&self, state: impl FnMut(&Working) -> bool) {
+        // The sender is ours, so it can't be gone.
+        let _ = self.shop.working.subscribe().wait_for(state).await;
     }
 
     /// Stops listening, ends all connections and waits until they have ended (with [`Farewell::Answer`]: for at most
@@ -141,7 +236,7 @@ impl Handle {
     /// If a drive has panicked in one of the connections: with its panic.
     pub async fn shutdown(mut self, farewell: Farewell) -> Counts {
         self.file = None;
-        self.stop.send_replace(Some(farewell));
+        self.stop.send_replace(Order::Leave(farewell));
         let ended = match self.task.take() {
             Some(task) => task.await.and_then(|sessions| sessions),
             None => Ok(()),
@@ -156,7 +251,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.stop.send_replace(Some(Farewell::Drop));
+        self.stop.send_replace(Order::Leave(Farewell::Drop));
         if let Some(task) = self.task.take() {
             task.abort();
         }
@@ -164,11 +259,16 @@ impl Drop for Handle {
 }
 
 /// What all connections share.
+#[derive(Debug)]
 struct Shop {
     exports: Exports,
     config: Config,
     counters: Arc<Counters>,
-    stopped: watch::Receiver<Option<Farewell>>,
+    silent: Arc<AtomicBool>,
+    /// By the number of the connection.
+    peers: Mutex<BTreeMap<u64, Peer>>,
+    working: watch::Sender<Working>,
+    stopped: watch::Receiver<Order>,
 }
 
 enum Door {
@@ -196,12 +296,12 @@ impl Door {
 }
 
 /// Accepts until told to stop; then waits for the connections. Gives the first panic among them.
-async fn accept(door: Door, shop: Arc<Shop>, mut stopped: watch::Receiver<Option<Farewell>>) -> Result<(), JoinError> {
+async fn accept(door: Door, shop: Arc<Shop>, mut stopped: watch::Receiver<Order>) -> Result<(), JoinError> {
     let mut sessions = JoinSet::new();
     let mut outcome = Ok(());
     loop {
         let guest = tokio::select! {
-            _ = farewell(&mut stopped) => break,
+            _ = closing(&mut stopped) => break,
             Some(ended) = sessions.join_next() => {
                 outcome = outcome.and(ended);
                 continue;
@@ -212,9 +312,16 @@ async fn accept(door: Door, shop: Arc<Shop>, mut stopped: watch::Receiver<Option
             Ok(guest) if sessions.len() < shop.config.connections => {
                 let number = shop.counters.connections.fetch_add(1, Relaxed) + 1;
                 let shop = Arc::clone(&shop);
+                shop.working.send_modify(|working| working.sessions += 1);
                 match guest {
-                    Guest::Unix(stream) => sessions.spawn(attend(stream, shop, number)),
-                    Guest::Tcp(stream) => sessions.spawn(attend(stream, shop, number)),
+                    Guest::Unix(stream) => {
+                        let peer = Peer::of_unix(number, &stream);
+                        sessions.spawn(attend(stream, shop, peer))
+                    }
+                    Guest::Tcp(stream) => {
+                        let peer = Peer::of_tcp(number, &stream);
+                        sessions.spawn(attend(stream, shop, peer))
+                    }
                 };
             }
             Ok(_) => {
@@ -225,27 +332,46 @@ async fn accept(door: Door, shop: Arc<Shop>, mut stopped: watch::Receiver<Option
         }
     }
     drop(door);
+    shop.working.send_modify(|working| working.door = false);
     while let Some(ended) = sessions.join_next().await {
         outcome = outcome.and(ended);
     }
     outcome
 }
 
-/// One connection from its first byte to its last.
-async fn attend(mut stream: impl Wire, shop: Arc<Shop>, number: u64) {
-    let _closed = Closed(&shop.counters);
+/// One connection from its first byte until the host or this side has let go of it for good.
+async fn attend(mut stream: impl Wire, shop: Arc<Shop>, peer: Peer) {
+    let _open = Open::new(&shop, peer.clone());
     let mut stopped = shop.stopped.clone();
+    {
+        let _serving = Serving(&shop);
+        serve_one(&mut stream, &shop, peer.connection, &mut stopped).await;
+    }
+    if matches!(*stopped.borrow(), Order::Part(_)) {
+        linger(stream, stopped).await;
+    }
+}
+
+/// Negotiation and transmission.
+async fn serve_one(stream: &mut impl Wire, shop: &Shop, number: u64, stopped: &mut watch::Receiver<Order>) {
     let mut inbox = Inbox::new(NEGOTIATION_INBOX);
     let negotiated = tokio::select! {
-        _ = farewell(&mut stopped) => return,
-        negotiated = timeout(shop.config.handshake, negotiate(&mut stream, &mut inbox, &shop.exports)) => negotiated,
+        _ = closing(stopped) => {
+            // A silenced server leaves this one waiting too.
+            farewell(stopped).await;
+            return;
+        }
+        negotiated = timeout(shop.config.handshake, negotiate(stream, &mut inbox, &shop.exports)) => negotiated,
     };
     match negotiated {
         Ok(Ok(Agreed::Transmission { export, structured })) => {
-            let holder = shop.config.hold.map(|hold| Holder::new(hold, number));
-            let counters = Arc::clone(&shop.counters);
-            let session = Session::new(stream, inbox, &export, structured, shop.config.queue, holder, counters);
-            session.run(farewell(&mut stopped)).await;
+            let terms = Terms {
+                queue: shop.config.queue,
+                holder: shop.config.hold.map(|hold| Holder::new(hold, number)),
+                counters: Arc::clone(&shop.counters),
+                silent: Arc::clone(&shop.silent),
+            };
+            Session::new(stream, inbox, &export, structured, terms).run(farewell(stopped)).await;
         }
         Ok(Ok(Agreed::Probe)) => {
             shop.counters.probes.fetch_add(1, Relaxed);
@@ -257,16 +383,62 @@ async fn attend(mut stream: impl Wire, shop: Arc<Shop>, number: u64) {
     }
 }
 
-/// Counts a connection as closed however it ends.
-struct Closed<'a>(&'a Counters);
-
-impl Drop for Closed<'_> {
-    fn drop(&mut self) {
-        self.0.closed.fetch_add(1, Relaxed);
+/// Ends a connection from this side, and throws away what comes until the host has ended it too, or the server leaves.
+async fn linger(mut stream: impl Wire, mut stopped: watch::Receiver<Order>) {
+    // A host that is gone already says so in the read that follows.
+    let _ = poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await;
+    let mut late = Inbox::new(NEGOTIATION_INBOX);
+    loop {
+        let count = tokio::select! {
+            _ = stopped.wait_for(|order| matches!(order, Order::Leave(_))) => return,
+            count = poll_fn(|cx| late.poll_fill(cx, 1, Pin::new(&mut stream))) => count,
+        };
+        match count {
+            Ok(0) | Err(_) => return,
+            Ok(count) => late.consume(count),
+        }
     }
 }
 
-/// Waits until the server is told to stop. A handle that is gone without a word means the same.
-async fn farewell(stopped: &mut watch::Receiver<Option<Farewell>>) -> Farewell {
-    stopped.wait_for(Option::is_some).await.ok().and_then(|told| *told).unwrap_or(Farewell::Drop)
+/// Counts and names a connection as long as it is open, however it ends.
+struct Open<'a> {
+    shop: &'a Shop,
+    number: u64,
+}
+
+impl<'a> Open<'a> {
+    fn new(shop: &'a Shop, peer: Peer) -> Open<'a> {
+        let number = peer.connection;
+        shop.peers.lock().expect("nothing panics with it").insert(number, peer);
+        Open { shop, number }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.shop.peers.lock().expect("nothing panics with it").remove(&self.number);
+        self.shop.counters.closed.fetch_add(1, Relaxed);
+    }
+}
+
+/// A connection that may touch the drive and answer, however it ends.
+struct Serving<'a>(&'a Shop);
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.working.send_modify(|working| working.sessions -= 1);
+    }
+}
+
+/// Waits until the server is told anything but to serve.
+async fn closing(stopped: &mut watch::Receiver<Order>) {
+    let _ = stopped.wait_for(|order| *order != Order::Serve).await;
+}
+
+/// Waits until the server is told to end its connections. A handle that is gone without a word means the same.
+async fn farewell(stopped: &mut watch::Receiver<Order>) -> Farewell {
+    match stopped.wait_for(|order| matches!(order, Order::Part(_) | Order::Leave(_))).await.map(|order| *order) {
+        Ok(Order::Part(farewell) | Order::Leave(farewell)) => farewell,
+        _ => Farewell::Drop,
+    }
 }

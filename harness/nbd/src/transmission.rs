@@ -14,6 +14,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,16 @@ enum Wake {
     Leave(Farewell),
 }
 
+/// What a session has from its server.
+pub(crate) struct Terms {
+    /// Bytes of replies that may wait for the host to read them.
+    pub(crate) queue: usize,
+    pub(crate) holder: Option<Holder>,
+    pub(crate) counters: Arc<Counters>,
+    /// Nothing is answered any more.
+    pub(crate) silent: Arc<AtomicBool>,
+}
+
 /// One connection.
 pub(crate) struct Session<S> {
     stream: S,
@@ -87,19 +98,12 @@ pub(crate) struct Session<S> {
     /// A refused WRITE's data, still to be thrown away, and the error that follows it.
     draining: Option<(usize, RequestHeader, Errno, &'static str)>,
     counters: Arc<Counters>,
+    silent: Arc<AtomicBool>,
 }
 
 impl<S: Wire> Session<S> {
     /// A session on what a negotiation agreed.
-    pub(crate) fn new(
-        stream: S,
-        mut inbox: Inbox,
-        export: &Export,
-        structured: bool,
-        queue: usize,
-        holder: Option<Holder>,
-        counters: Arc<Counters>,
-    ) -> Session<S> {
+    pub(crate) fn new(stream: S, mut inbox: Inbox, export: &Export, structured: bool, terms: Terms) -> Session<S> {
         inbox.set_base(INBOX);
         Session {
             stream,
@@ -107,11 +111,12 @@ impl<S: Wire> Session<S> {
             rules: export.rules(structured),
             form: ReplyForm { structured },
             inbox,
-            outbox: Outbox::new(queue),
-            holder,
+            outbox: Outbox::new(terms.queue),
+            holder: terms.holder,
             batch: 0,
             draining: None,
-            counters,
+            counters: terms.counters,
+            silent: terms.silent,
         }
     }
 
@@ -125,6 +130,10 @@ impl<S: Wire> Session<S> {
             self.release_overdue();
             let pause = self.handle();
             self.commit();
+            // After the commit: if the drive has lost its power on the way, these replies say so and must not be seen.
+            if self.silent.load(Acquire) {
+                return self.keep_silent(leave, leaving).await;
+            }
             match pause {
                 Pause::Sever(why) => return self.counters.severed(why),
                 Pause::Disconnect => return self.finish(leave, leaving).await,
@@ -356,6 +365,13 @@ impl<S: Wire> Session<S> {
         .await
     }
 
+    /// Neither reads nor sends until the server leaves.
+    async fn keep_silent(self, leave: Pin<&mut impl Future<Output = Farewell>>, leaving: Option<Instant>) {
+        if leaving.is_none() {
+            leave.await;
+        }
+    }
+
     /// Answers what is outstanding, if there is still somebody to answer, and closes.
     async fn finish(mut self, mut leave: Pin<&mut impl Future<Output = Farewell>>, leaving: Option<Instant>) {
         if self.stream.hung_up() {
@@ -363,6 +379,9 @@ impl<S: Wire> Session<S> {
         }
         self.release_all();
         self.commit();
+        if self.silent.load(Acquire) {
+            return self.keep_silent(leave, leaving).await;
+        }
         let end = leaving.unwrap_or_else(|| Instant::now() + LAST_REPLIES);
         let mut told = leaving.is_some();
         let last = poll_fn(|cx| {

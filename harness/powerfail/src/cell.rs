@@ -2,6 +2,7 @@
 
 use powerfail_drive::cache::{Cache, Description};
 use powerfail_drive::event::Header;
+use powerfail_drive::recording::Reader;
 use powerfail_drive::request::Geometry;
 use powerfail_ledger::Case;
 use powerfail_seed::Seed;
@@ -9,7 +10,9 @@ use powerfail_workloads::catalog::Workload;
 use powerfail_workloads::{Promises, Spec};
 
 use crate::config::{Config, cache_text};
+use crate::folder::Usage;
 use crate::modes::{Mode, Variant};
+use crate::recording_file::Mapped;
 
 /// One combination of the matrix.
 #[derive(Clone, Debug)]
@@ -76,6 +79,19 @@ impl Cell {
             seed,
             rig: config.rig.clone(),
         }
+    }
+
+    /// Refuses a recording of another drive: its events would not fit on this cell's images.
+    ///
+    /// # Errors
+    /// [`Usage`].
+    pub fn check_drive(&self, recording: &Mapped) -> Result<(), Usage> {
+        let usage = |why: String| Usage(format!("{}: {why}", recording.path().display()));
+        let header = Reader::new(recording.bytes(), false).map_err(|error| usage(error.to_string()))?.header();
+        if header != self.header {
+            return Err(usage(format!("it is a recording of another drive than the one of {}", self.name)));
+        }
+        Ok(())
     }
 
     /// What is asked of what the file system promised.

@@ -10,6 +10,7 @@ use crate::config::{Config, FORMAT};
 use crate::folder::Usage;
 use crate::modes::MODES;
 use crate::run::Effort;
+use crate::serve::{CtlArgs, ServeArgs};
 
 /// A power-fail crash-consistency torture harness: what does a power cut do to this file system, in this mode?
 #[derive(Debug, Parser)]
@@ -86,13 +87,17 @@ pub enum Verb {
     Materialise {
         /// The folder of a casebook, or a recipe
         what: String,
-        /// The folder of the run whose recording a recipe needs
+        /// The folder of the run, or of a served drive, whose recording a recipe needs
         #[arg(long)]
         dir: Option<PathBuf>,
         /// Where to; must not exist
         #[arg(short, long)]
         output: PathBuf,
     },
+    /// Serve a drive to use by hand, whose power can be cut
+    Serve(ServeArgs),
+    /// Cut the power of a served drive, restore it, look at it
+    Ctl(CtlArgs),
     /// Look at a recording, or carry it from and to dm-log-writes
     Recording {
         /// What to do with it
@@ -343,7 +348,7 @@ impl EffortArgs {
 }
 
 /// A size such as `512M` (MiB) or a plain number of bytes.
-fn bytes(text: &str) -> anyhow::Result<u64> {
+pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
     parse_size::Config::new()
         .with_binary()
         .parse_size(text)

@@ -7,6 +7,7 @@
 //!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
 //!   run         the three in turn, resumable; report: ledger -> table, page
 //!   replay      a casebook or a recipe -> the same verdict
+//!   serve, ctl  a drive to use by hand: attach, use, cut, restore, look
 //! ```
 
 pub mod bench;
@@ -27,6 +28,7 @@ pub mod recording_cmd;
 pub mod recording_file;
 pub mod replay;
 pub mod run;
+pub mod serve;
 pub mod served_drive;
 pub mod stop;
 pub mod timeline;

@@ -3,7 +3,9 @@
 //! A plan is sealed: its first line holds the digest of all of it. Verification takes the image's digest and the explorer
 //! from here, so a line that was altered by hand would put something in the ledger that nobody has judged.
 
-use powerfail_drive::explore::{Span, plan};
+use powerfail_drive::cache::Description;
+use powerfail_drive::explore::{Planned, Span, Walk, plan};
+use powerfail_drive::units::AtomicUnit;
 use powerfail_seed::Seed;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,9 @@ pub struct Head {
     pub duplicates: u64,
     /// First and last event at which a cut may lie.
     pub cuts: (u64, u64),
+    /// On a drive that tears below 4 KiB: states that hold one of the superblock's two sectors from a write that lost
+    /// the other.
+    pub torn_superblocks: Option<u64>,
     /// BLAKE3, hexadecimal, of this line with an empty seal and of all lines that follow.
     pub seal: String,
 }
@@ -72,6 +77,7 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
         asked: states,
         duplicates: made.duplicates,
         cuts: (first, last),
+        torn_superblocks: torn_superblocks(recording.bytes(), cell.drive, &made.states)?,
         seal: String::new(),
     };
     let entries: Vec<Entry> = made
@@ -95,6 +101,26 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
     text.append(&mut lines);
     write_whole(&folder.plan(), &text)?;
     Ok(PlanFile { head, entries })
+}
+
+/// Counts the states in which the ext4 superblock (bytes 1024 to 2047, so sectors 2 and 3) is torn.
+fn torn_superblocks(recording: &[u8], drive: Description, states: &[Planned]) -> anyhow::Result<Option<u64>> {
+    if drive.unit != AtomicUnit::B512 {
+        return Ok(None);
+    }
+    let mut walk = Walk::new(recording, drive)?;
+    let mut torn = 0;
+    for state in states {
+        walk.advance(state.recipe.cut)?;
+        let loose = walk.history.loose();
+        let kept_of = |write: u64, unit: u64| {
+            let at = loose.iter().position(|fragment| fragment.write == write && fragment.unit == unit)?;
+            Some(state.recipe.kept[at])
+        };
+        let tears = |write: u64| matches!((kept_of(write, 2), kept_of(write, 3)), (Some(a), Some(b)) if a != b);
+        torn += u64::from(loose.iter().filter(|fragment| fragment.unit == 2).any(|fragment| tears(fragment.write)));
+    }
+    Ok(Some(torn))
 }
 
 /// Reads the plan of a cell.

@@ -23,6 +23,8 @@ pub struct FileSink {
     buffer: Vec<u8>,
     full: Option<SyncSender<Vec<u8>>>,
     empty: Receiver<Vec<u8>>,
+    /// Empty buffers that `flush` took out of circulation.
+    spare: Vec<Vec<u8>>,
     writer: Option<JoinHandle<io::Result<File>>>,
 }
 
@@ -42,7 +44,20 @@ impl FileSink {
             std::thread::Builder::new().name("recording".into()).spawn(move || write_all(file, &to_write, &written))?;
         let mut buffer = Vec::with_capacity(BUFFER);
         buffer.extend_from_slice(&header.encode());
-        Ok(FileSink { buffer, full: Some(full), empty, writer: Some(writer) })
+        Ok(FileSink { buffer, full: Some(full), empty, spare: Vec::new(), writer: Some(writer) })
+    }
+
+    /// Writes all that was appended so far; the file then ends between two events, and can be read by others.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.pass_on()?;
+        // All buffers but the one in hand are back only when the writer has none.
+        while self.spare.len() < BUFFERS {
+            self.spare.push(self.empty.recv().map_err(|_| gone())?);
+        }
+        Ok(())
     }
 
     /// Writes what is left and syncs the file.
@@ -52,21 +67,34 @@ impl FileSink {
     pub fn finish(mut self) -> io::Result<()> {
         let last = std::mem::take(&mut self.buffer);
         if let Some(full) = self.full.take() {
-            full.send(last).map_err(|_| io::Error::other("the recording's writer has ended"))?;
+            full.send(last).map_err(|_| gone())?;
         }
         let writer = self.writer.take().expect("finished once");
         writer.join().map_err(|_| io::Error::other("the recording's writer panicked"))??.sync_all()
     }
 }
 
+impl FileSink {
+    /// Hands the buffer to the writer and takes an empty one.
+    fn pass_on(&mut self) -> io::Result<()> {
+        let mut next = match self.spare.pop() {
+            Some(next) => next,
+            None => self.empty.recv().map_err(|_| gone())?,
+        };
+        next.clear();
+        let full = std::mem::replace(&mut self.buffer, next);
+        self.full.as_ref().expect("not finished").send(full).map_err(|_| gone())
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the recording's writer has ended")
+}
+
 impl Sink for FileSink {
     fn append(&mut self, head: &Head, data: &[u8]) -> io::Result<()> {
         if self.buffer.len() + HEAD + data.len() > BUFFER && !self.buffer.is_empty() {
-            let gone = || io::Error::other("the recording's writer has ended");
-            let mut next = self.empty.recv().map_err(|_| gone())?;
-            next.clear();
-            let full = std::mem::replace(&mut self.buffer, next);
-            self.full.as_ref().expect("not finished").send(full).map_err(|_| gone())?;
+            self.pass_on()?;
         }
         self.buffer.extend_from_slice(&head.encode());
         self.buffer.extend_from_slice(data);

@@ -147,6 +147,7 @@ fn open_recording(target: &Target) -> anyhow::Result<Mapped> {
     if !recording.digest().starts_with(&target.recipe.recording) {
         bail!(usage("it is not the recording that the recipe was made from".into()));
     }
+    target.cell.check_drive(&recording)?;
     let span = span(recording.bytes()).map_err(|error| usage(error.to_string()))?;
     // Elsewhere nothing was promised yet, or the harness itself was unmounting: a verdict would say nothing.
     if !(span.first..=span.last).contains(&target.recipe.cut) {

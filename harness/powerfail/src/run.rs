@@ -100,6 +100,7 @@ fn run_cell(
     }
     let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
     keeper.known.check_recording(cell, &recording)?;
+    cell.check_drive(&recording)?;
     let plan = plan_file::plan_cell(cell, &files, &recording, folder.config.states)?;
     keeper.recording(cell, &about, &recording, &plan)?;
     if until < Until::Verified {
@@ -292,7 +293,13 @@ impl Keeper<'_> {
             plan.head.duplicates,
             line.loose_permille as f64 / 10.0
         ));
-        self.append(&Line::Recording(Box::new(line)))
+        self.append(&Line::Recording(Box::new(line)))?;
+        if let Some(torn) = plan.head.torn_superblocks {
+            say(&format!("{}: {torn} of the states tear the superblock between its two sectors", cell.name));
+            let what = format!("{}: states with a torn superblock", cell.name);
+            self.append(&Line::Measured(Measured { what, value: torn as f64, unit: "states".into() }))?;
+        }
+        Ok(())
     }
 
     /// One picture a cell: of the first violated state, or else of one in the middle that lost something.

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use powerfail_drive::device::{Device, Offers, Receipt};
 use powerfail_drive::event::Header;
+use powerfail_drive::history::WORKLOAD_END;
 use powerfail_drive::live::{Drive, Sink};
 use powerfail_drive::request::{Geometry, Refusal, Request};
 
@@ -39,6 +40,25 @@ impl<S: Sink> ServedDrive<S> {
     pub fn close(&self) -> Result<S, Refusal> {
         let drive = self.lock().take().ok_or(Refusal::PowerOff)?;
         drive.close()
+    }
+
+    /// The power fails: from this instant on every request and every reply is refused, on all connections. The mark
+    /// `workload-end` stands at the cut. Gives the number of that event, and the sink back.
+    ///
+    /// # Errors
+    /// If the end can't be recorded, or the power was off before.
+    pub fn cut(&self) -> Result<(u64, S), Refusal> {
+        let mut drive = self.lock().take().ok_or(Refusal::PowerOff)?;
+        let cut = drive.mark(WORKLOAD_END)?;
+        Ok((cut, drive.close()?))
+    }
+
+    /// What a host reads now: all pages that were written, as (byte offset, contents), in order. None without power.
+    pub fn contents(&self) -> Option<Vec<(u64, Box<[u8]>)>> {
+        let copy = |drive: &Drive<S>| drive.pages().iter().map(|(at, page)| (at, page.into())).collect();
+        let mut pages: Vec<(u64, Box<[u8]>)> = self.lock().as_ref().map(copy)?;
+        pages.sort_unstable_by_key(|(at, _)| *at);
+        Some(pages)
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Drive<S>) -> Result<T, Refusal>) -> Result<T, Refusal> {

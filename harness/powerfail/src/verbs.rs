@@ -13,7 +13,7 @@ use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, recording_cmd, replay};
+use crate::{bench, recording_cmd, replay, serve};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -40,10 +40,15 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Report { dirs, output, summary } => report(&dirs, &output, summary.as_deref()),
         Verb::Replay { what, dir, times, json } => replayed(&what, dir.as_deref(), times, json),
         Verb::Materialise { what, dir, output } => {
-            replay::materialise(&replay::target(&what, dir.as_deref())?, &output)?;
+            match &dir {
+                Some(dir) if serve::is_served(dir) => serve::materialise(&what, dir, &output)?,
+                _ => replay::materialise(&replay::target(&what, dir.as_deref())?, &output)?,
+            }
             say(&format!("{} is the image of that state", output.display()));
             Ok(0)
         }
+        Verb::Serve(args) => serve::serve(&args),
+        Verb::Ctl(args) => serve::ctl(&args),
         Verb::Recording { verb } => recording(verb),
         Verb::Bench { verb: BenchVerb::Verify { states, jobs, files, rounds, json } } => {
             doctor::require()?;

@@ -27,7 +27,7 @@ enum Phase {
 const PHASES: &[Phase] = &[
     Phase::Beginning,
     Phase::Recording(2),
-    Phase::Recording(12),
+    Phase::Recording(8),
     Phase::Planning,
     Phase::Verifying(1),
     Phase::Verifying(7),
@@ -48,7 +48,7 @@ fn kill_9_in_each_phase_leaves_nothing_and_loses_no_verdict() {
             assert!(!path.exists(), "{} of a killed run is there after the next start", path.display());
         }
         if matches!(phase, Phase::Recording(_)) {
-            assert_seen(&running.has());
+            assert_seen(&running.look());
         }
         dead = running.kill();
         assert_eq!(dead.len(), 1, "{phase:?}: a run has one folder below /run");
@@ -149,6 +149,34 @@ fn assert_seen(has: &[String]) {
         let seen = has.iter().any(|seen| if what == "loop" { seen.starts_with(what) } else { seen.contains(what) });
         assert!(seen, "no {what} was seen: {has:#?}");
     }
+}
+
+/// A replay has agents and images too.
+#[test]
+fn a_killed_replay_leaves_nothing() {
+    if !ready() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    run(&mut tiny("run", &out, "barrier", 4)).expect(0);
+    let before = snapshot(&out);
+    let recipe = states(&out)[2].state.clone();
+    let replay = |times: u32| {
+        let mut command = program();
+        command.arg("replay").arg(&recipe).arg("--dir").arg(&out).args(["--times", &times.to_string()]);
+        command
+    };
+    let mut running = Running::start(&mut replay(1000));
+    let mut has = Vec::new();
+    let loop_device = |has: &Vec<String>| has.iter().any(|seen| seen.starts_with("loop"));
+    while !loop_device(&has) {
+        has = running.look();
+    }
+    let dead = running.kill();
+    assert_eq!(snapshot(&out), before);
+    run(&mut replay(1)).expect(0);
+    assert!(dead.len() == 1 && !dead[0].exists(), "{dead:?} of a killed replay is there after the next start");
 }
 
 /// Starts the run, or goes on with it, always with the same options. One state at a time, so that each phase lasts.

@@ -1,7 +1,7 @@
-//! An agent on this machine: starting it, talking to it within deadlines, and its certain end.
+//! An agent, on this machine or in a guest: starting it, talking to it within deadlines, and its certain end.
 //!
-//! What must hold: whatever happens to the harness, even `kill -9`, two seconds later there is no process, mount or
-//! loop device of an agent. The agent's own program sees to that (`powerfail_agent`'s `namespaces`): it watches its
+//! What must hold: whatever happens to the harness, even `kill -9`, two seconds later there is no process, mount, loop
+//! device or QEMU of an agent. The agent's own program sees to that (`powerfail_agent`'s `leash`): it watches its
 //! standard input, of which this side holds the only other end. Nothing here needs to run for it.
 //!
 //! After any [`LinkError`] the agent is dead; its device may have been cut off in the middle of anything.
@@ -13,13 +13,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command as Process, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use powerfail_agent::attach::loop_device;
+use powerfail_agent::leash;
 use powerfail_agent::protocol::{Attached, Command, Event, Hello};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::console::Console;
 use crate::line::{Lines, NoLine};
 
 /// What an agent is started with.
@@ -46,16 +49,18 @@ pub enum LinkError {
     Died {
         /// The command.
         doing: String,
-        /// What it wrote to its standard error, the last part.
+        /// What it wrote to its standard error, the last part; of a guest, what was on its console.
         said: String,
     },
     /// It did not answer in time and was killed.
-    #[error("the agent was to {doing}, but did not answer within {} ms and was killed", .limit.as_millis())]
+    #[error("the agent was to {doing}, but did not answer within {} ms and was killed: {said}", .limit.as_millis())]
     Deadline {
         /// The command.
         doing: String,
         /// The time that it had.
         limit: Duration,
+        /// As in [`LinkError::Died`].
+        said: String,
     },
     /// It answered something that no agent of this version answers, and was killed.
     #[error("the agent was to {doing} and answered nonsense: {answer}")]
@@ -79,10 +84,53 @@ pub struct Agent {
     ended: OwnedFd,
     commands: Option<ChildStdin>,
     events: Lines,
-    stderr: File,
+    said: Said,
     hello: Hello,
     attached: Option<Attached>,
     ended_clean: Option<Result<(), Leftover>>,
+}
+
+/// Where an agent's last words are.
+#[derive(Debug)]
+enum Said {
+    /// Its standard error, a memory file.
+    File(File),
+    /// A guest's console, and how to end the guest.
+    Console(Console, Option<PowerSwitch>),
+}
+
+/// Kills a guest's QEMU with SIGKILL: its kernel stops between two instructions, as by a power failure. Works from any
+/// thread, also while a workload runs.
+#[derive(Clone, Debug)]
+pub struct PowerSwitch {
+    process: Arc<OwnedFd>,
+    pid: Pid,
+}
+
+impl PowerSwitch {
+    fn of(pid: Pid) -> io::Result<PowerSwitch> {
+        Ok(PowerSwitch { process: Arc::new(pidfd_open(pid, PidfdFlags::empty())?), pid })
+    }
+
+    /// Cuts the power and waits until the process is gone, so that nothing more of it reaches the drive.
+    ///
+    /// # Errors
+    /// It is still there five seconds later.
+    pub fn cut(&self) -> Result<(), Leftover> {
+        match pidfd_send_signal(&self.process, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => return Err(Leftover(format!("process {} can't be killed: {e}", self.pid))),
+        }
+        if readable(&self.process, Instant::now() + END) {
+            return Ok(());
+        }
+        Err(Leftover(format!("process {} does not end, even by SIGKILL", self.pid)))
+    }
+
+    /// QEMU's process id, for messages and tests.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
 }
 
 /// For the start of the program, its namespaces and its first answer.
@@ -106,7 +154,41 @@ impl Agent {
             // and exec, and would leak into every other child that is started at the same moment.
             process.arg("--image").arg(format!("/proc/{}/fd/{}", std::process::id(), image.as_raw_fd()));
         }
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr.try_clone().map_err(LinkError::Start)?);
+        process.stderr(stderr.try_clone().map_err(LinkError::Start)?);
+        Agent::over(process, |_| Ok(Said::File(stderr)), START)
+    }
+
+    /// Starts the agent of a guest: `process` is a leash with a QEMU on it. Both write to `stderr`, and the guest's
+    /// console does too.
+    ///
+    /// # Errors
+    /// It can't be started, or does not answer within `boot`; then with the text on the console.
+    pub(crate) fn in_guest(mut process: Process, boot: Duration) -> Result<Agent, LinkError> {
+        process.stderr(Stdio::piped());
+        let said = |child: &mut Child| {
+            let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+            Ok(Said::Console(Console::follow(stderr)?, None))
+        };
+        let mut agent = Agent::over(process, said, boot)?;
+        // It has answered, so the leash's line is there and the process too.
+        match agent.find_qemu() {
+            Ok(found) => {
+                if let Said::Console(_, switch) = &mut agent.said {
+                    *switch = Some(found);
+                }
+                Ok(agent)
+            }
+            Err(e) => Err(LinkError::Start(e)),
+        }
+    }
+
+    /// Starts `process`, whose standard input and output are the line, and waits until an agent answers there.
+    fn over(
+        mut process: Process,
+        said: impl FnOnce(&mut Child) -> io::Result<Said>,
+        limit: Duration,
+    ) -> Result<Agent, LinkError> {
+        process.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A terminal sends Ctrl-C to the whole process group. When to stop is the harness's to decide, and an agent that
         // died of it would look like a failure of the harness.
         process.process_group(0);
@@ -114,14 +196,45 @@ impl Agent {
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(start)?;
         let commands = child.stdin.take();
         let events = child.stdout.take().ok_or_else(|| LinkError::Start(io::ErrorKind::BrokenPipe.into()))?;
+        let said = said(&mut child).map_err(LinkError::Start)?;
         let hello = Hello { kernel: String::new(), agent: String::new(), namespaced: true };
         let events = Lines::new(events);
-        let mut agent = Agent { child, ended, commands, events, stderr, hello, attached: None, ended_clean: None };
-        match agent.call(&Command::Hello, START)? {
+        let mut agent = Agent { child, ended, commands, events, said, hello, attached: None, ended_clean: None };
+        match agent.call(&Command::Hello, limit)? {
             Event::Hello(hello) => agent.hello = hello,
             other => return Err(agent.nonsense(&Command::Hello, &format!("{other:?}"))),
         }
         Ok(agent)
+    }
+
+    fn find_qemu(&mut self) -> io::Result<PowerSwitch> {
+        let line = match &self.said {
+            Said::File(_) => None,
+            Said::Console(console, _) => console.after(leash::HOLDS, END),
+        };
+        let pid = line.and_then(|pid| pid.trim().parse().ok()).and_then(Pid::from_raw);
+        let switch = PowerSwitch::of(pid.ok_or_else(|| io::Error::other("the leash does not say what it holds"))?)?;
+        // The leash waits for it and then ends; as long as it lives, the number is QEMU's.
+        match self.child.try_wait()? {
+            None => Ok(switch),
+            Some(status) => Err(io::Error::other(format!("the guest's leash has ended: {status}"))),
+        }
+    }
+
+    /// Everything on a guest's console so far, shortened in the middle if it is long; none for agents on this machine.
+    pub fn console(&self) -> Option<String> {
+        match &self.said {
+            Said::File(_) => None,
+            Said::Console(console, _) => Some(console.text()),
+        }
+    }
+
+    /// How to cut the power of a guest; none for agents on this machine.
+    pub fn power_switch(&self) -> Option<PowerSwitch> {
+        match &self.said {
+            Said::File(_) => None,
+            Said::Console(_, switch) => switch.clone(),
+        }
     }
 
     /// Who it is.
@@ -188,7 +301,8 @@ impl Agent {
         }
     }
 
-    /// Kills the agent with everything that it has, and waits until the kernel has cleaned up. Bounded.
+    /// Kills the agent with everything that it has, and waits until the kernel has cleaned up. Bounded. To a guest this
+    /// is a power failure, as [`PowerSwitch::cut`].
     ///
     /// # Errors
     /// Something is still there; its image must not be reused.
@@ -212,7 +326,7 @@ impl Agent {
             Err(NoLine::Ended) => return Err(self.died(doing)),
             Err(NoLine::TooLate) => {
                 let _ = self.end();
-                return Err(LinkError::Deadline { doing: name(doing), limit });
+                return Err(LinkError::Deadline { doing: name(doing), limit, said: self.last_words() });
             }
             Err(NoLine::TooLong) => Err("a line without end".to_string()),
             Err(NoLine::Failed(e)) => Err(e.to_string()),
@@ -240,6 +354,10 @@ impl Agent {
     }
 
     fn end_now(&mut self) -> Result<(), Leftover> {
+        // Before the pipe hangs up: a guest must not see that its harness goes.
+        if let Some(switch) = self.power_switch() {
+            switch.cut()?;
+        }
         // The leash sees the pipe hang up, kills the agent and waits for its whole PID namespace.
         self.commands = None;
         if !self.wait(END) {
@@ -259,20 +377,24 @@ impl Agent {
     }
 
     fn wait(&self, limit: Duration) -> bool {
-        crate::agent::readable(&self.ended, Instant::now() + limit)
+        readable(&self.ended, Instant::now() + limit)
     }
 
     fn last_words(&mut self) -> String {
         const MOST: u64 = 4096;
         let mut text = Vec::new();
+        let file = match &mut self.said {
+            Said::File(file) => file,
+            Said::Console(console, _) => return console.last_words(),
+        };
         let mut read = || -> io::Result<()> {
-            let length = self.stderr.seek(SeekFrom::End(0))?;
-            self.stderr.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
-            self.stderr.read_to_end(&mut text)?;
+            let length = file.seek(SeekFrom::End(0))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
+            file.read_to_end(&mut text)?;
             Ok(())
         };
         match read() {
-            Ok(()) if text.is_empty() => "without a word".to_string(),
+            Ok(()) if text.is_empty() => WORDLESS.to_string(),
             Ok(()) => String::from_utf8_lossy(&text).trim().to_string(),
             Err(e) => format!("(its last words can't be read: {e})"),
         }
@@ -286,6 +408,9 @@ impl Drop for Agent {
         }
     }
 }
+
+/// What stands in the place of last words that were not said.
+pub(crate) const WORDLESS: &str = "without a word";
 
 fn start(e: rustix::io::Errno) -> LinkError {
     LinkError::Start(e.into())

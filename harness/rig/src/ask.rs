@@ -89,6 +89,20 @@ impl Agent {
         self.attach(Source::Nbd { socket: socket.to_path_buf() }, limit)
     }
 
+    /// Attaches an NBD export by nbd-client, over TCP. In a guest the host's loopback is [`crate::guest::HOST`].
+    ///
+    /// # Errors
+    /// [`Asked`].
+    pub fn attach_nbd_client(
+        &mut self,
+        host: &str,
+        port: u16,
+        export: &str,
+        limit: Duration,
+    ) -> Result<Attached, Asked> {
+        self.attach(Source::NbdClient { host: host.to_string(), port, export: export.to_string() }, limit)
+    }
+
     /// Attaches `size` bytes of the image that was handed over as number `index`.
     ///
     /// # Errors
@@ -203,7 +217,7 @@ impl Agent {
         }
     }
 
-    /// Gives the device back; returns what nbdfuse printed in its life. The image may be changed after that.
+    /// Gives the device back; returns what nbdfuse or nbd-client printed in its life. The image may be changed after that.
     ///
     /// # Errors
     /// [`Asked`].

@@ -48,7 +48,11 @@ impl Workdir {
         self.path.join(AGENTS)
     }
 
-    fn make_in(place: &Path) -> io::Result<Workdir> {
+    /// Makes a new one elsewhere than in [`PLACE`], for who may not write there.
+    ///
+    /// # Errors
+    /// The place is not writable.
+    pub fn make_in(place: &Path) -> io::Result<Workdir> {
         // A cleaner may remove a folder between its making and its locking; then another one is made.
         for attempt in 0..100_u32 {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -87,7 +91,11 @@ pub fn clean_leftovers() -> io::Result<Vec<PathBuf>> {
     clean_in(Path::new(PLACE))
 }
 
-fn clean_in(place: &Path) -> io::Result<Vec<PathBuf>> {
+/// The same of another place than [`PLACE`].
+///
+/// # Errors
+/// The place can't be listed.
+pub fn clean_in(place: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(place)? {
         let Ok(entry) = entry else { continue };

@@ -95,34 +95,12 @@ impl LoopDevice {
         self.direct_io
     }
 
-    /// A text in `/sys/block/loopN/queue`.
-    ///
-    /// # Errors
-    /// It can't be read.
-    pub fn queue(&self, name: &str) -> Result<String, Failure> {
-        let path = format!("/sys/block/loop{}/queue/{name}", self.number);
-        let text = fs::read_to_string(&path).map_err(|e| Failure::io(format!("read {path}"), e))?;
-        Ok(text.trim().to_string())
-    }
-
-    /// A number in `/sys/block/loopN/queue`.
-    ///
-    /// # Errors
-    /// It can't be read, or is no number.
-    pub fn queue_number(&self, name: &str) -> Result<u64, Failure> {
-        let text = self.queue(name)?;
-        text.parse().map_err(|_| Failure::new(format!("read queue/{name}"), format!("{text:?} is no number")))
-    }
-
     /// Opens the device exclusively for a moment, which fails as long as any mount namespace has a file system on it.
     ///
     /// # Errors
     /// It has a user.
     pub fn check_unused(&self) -> Result<(), Failure> {
-        exclusively(self.number, true).map(drop).map_err(|e| {
-            let reason = format!("{e}: a file system is still on it, perhaps in another mount namespace");
-            Failure { reason, ..Failure::io(format!("use /dev/loop{} alone", self.number), e) }
-        })
+        super::check_unused(&self.kernel_name())
     }
 
     /// Closes it and waits until the kernel has let go of the backing file.

@@ -122,7 +122,8 @@ impl Attachment {
 
 /// Opens a device exclusively for a moment, which fails as long as any mount namespace has a file system on it.
 fn check_unused(name: &str) -> Result<(), Failure> {
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(format!("/dev/{name}"));
+    let opened =
+        OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(format!("/dev/{name}"));
     opened.map(drop).map_err(|e| {
         let reason = format!("{e}: a file system is still on it, perhaps in another mount namespace");
         Failure { reason, ..Failure::io(format!("use /dev/{name} alone"), e) }

@@ -51,27 +51,23 @@ pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_powerfail"))
 }
 
-/// A small run: one second, two workers, 120 files, no hog, 64 MiB.
+/// A small run: 1,000 steps of each of two workers, 120 files, no hog, 64 MiB. Steps, not seconds, so that the recording
+/// is as large on a busy machine.
 pub(crate) fn small(verb: &str, out: &Path, mode: &str, states: u64) -> Command {
-    small_for(1, verb, out, mode, states)
+    sized(1000, verb, out, mode, states)
 }
 
-/// The same for more seconds.
-pub(crate) fn small_for(seconds: u32, verb: &str, out: &Path, mode: &str, states: u64) -> Command {
+/// A run whose recording has a few megabytes.
+pub(crate) fn tiny(verb: &str, out: &Path, mode: &str, states: u64) -> Command {
+    sized(100, verb, out, mode, states)
+}
+
+/// The same with so many steps.
+pub(crate) fn sized(steps: u64, verb: &str, out: &Path, mode: &str, states: u64) -> Command {
     let mut command = program();
     command.arg(verb).arg("--out").arg(out).args(["--mode", mode, "--states", &states.to_string()]);
-    command.args([
-        "--seconds",
-        &seconds.to_string(),
-        "--files",
-        "120",
-        "--workers",
-        "2",
-        "--hog",
-        "0",
-        "--size",
-        "64M",
-    ]);
+    command.args(["--steps", &steps.to_string(), "--seconds", "60", "--files", "120", "--workers", "2"]);
+    command.args(["--hog", "0", "--size", "64M"]);
     command
 }
 
@@ -105,6 +101,19 @@ impl Ran {
 /// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Ran {
     Running::start(command).wait(LIMIT)
+}
+
+/// Exit code 2 with a sentence; gives it.
+pub(crate) fn refuse(command: &mut Command, sentence: &str) -> String {
+    let ran = run(command).expect(2);
+    assert!(ran.stderr.contains(sentence), "{command:?}: `{sentence}` is not in: {}", ran.stderr);
+    assert!(
+        ran.stderr.starts_with("powerfail: ") || ran.stderr.starts_with("rig ") || ran.stderr.starts_with("seed "),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    ran.stderr
 }
 
 /// A program that is running, with all that it starts. Killed when dropped.
@@ -187,8 +196,9 @@ impl Running {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    /// What it has now: processes, mounts and loop devices.
-    pub(crate) fn has(&mut self) -> Vec<String> {
+    /// What it has now: processes, mounts and loop devices. It must not have ended.
+    pub(crate) fn look(&mut self) -> Vec<String> {
+        assert_eq!(self.child.try_wait().unwrap(), None, "it ended: {}", text(&self.err));
         self.note_namespaces();
         self.remains()
     }
@@ -253,6 +263,13 @@ impl Drop for Running {
         // Its agents watch it and end with it. After `wait` and `kill` it is gone already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let left = self.remains_after(GONE);
+            if !left.is_empty() {
+                eprintln!("left after a failed test: {left:#?}");
+            }
+            let _ = powerfail_rig::workdir::clean_leftovers();
+        }
     }
 }
 
