@@ -139,7 +139,7 @@ fn is_who(text: &str) -> bool {
     ["CPU:", "task:", "Workqueue:"].iter().any(|start| text.starts_with(start)) || text.contains(" Comm: ")
 }
 
-/// A line of a stack: "Call Trace:", " <TASK>", "RIP: 0010:f+0x1/0x2", " ? f+0x1/0x2 [ext4]".
+/// A line of a stack: `Call Trace:`, ` <TASK>`, `RIP: 0010:f+0x1/0x2`, ` ? f+0x1/0x2 [ext4]`.
 fn is_frame(text: &str) -> bool {
     let line = text.trim_start();
     line.starts_with("Call Trace:")

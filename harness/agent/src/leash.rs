@@ -4,7 +4,7 @@
 //! it holds. What it holds dies with it too (PDEATHSIG), however the leash ends. PDEATHSIG is not used between harness
 //! and leash: the kernel sends it when the *thread* that made the child ends, and the harness's threads come and go.
 //!
-//! [`run`] holds any program this way, e.g. a QEMU; the agent's own namespaces are held by [`hold`].
+//! [`run`] holds any program this way, e.g. a QEMU; the agent's own namespaces are held by `hold`.
 
 use std::ffi::OsString;
 use std::fs;

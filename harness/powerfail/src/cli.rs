@@ -9,6 +9,7 @@ use powerfail_workloads::Spec;
 use crate::config::{Config, FORMAT};
 use crate::folder::Usage;
 use crate::modes::MODES;
+use crate::rigs;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
 
@@ -213,6 +214,9 @@ pub struct RunArgs {
     /// Rig: where the kernel is and how it is attached
     #[arg(long, default_value = "auto")]
     pub rig: String,
+    /// The guest's kernel: debian-6.1, debian-6.12
+    #[arg(long)]
+    pub kernel: Option<String>,
     /// Folder of the run; must be new or empty
     #[arg(long, default_value = "powerfail-out")]
     pub out: PathBuf,
@@ -313,8 +317,17 @@ impl RunArgs {
         let all_modes = self.mode.iter().any(|mode| mode == "all");
         let modes = if all_modes { MODES.iter().map(|mode| mode.name.to_owned()).collect() } else { self.mode.clone() };
         let rig = match self.rig.as_str() {
-            "auto" | "host-loop" => "host-loop",
-            other => bail!(Usage(format!("there is no rig `{other}`; there are host-loop and auto"))),
+            "auto" => "host-loop",
+            rig if rigs::NAMES.contains(&rig) => rig,
+            other => bail!(Usage(format!("there is no rig `{other}`; there are {} and auto", rigs::NAMES.join(", ")))),
+        };
+        let kernel = match (rig, self.kernel.as_deref()) {
+            ("guest", Some("host")) => {
+                bail!(Usage("a guest has a kernel of its own; say for example debian-6.1".into()))
+            }
+            ("guest", kernel) => kernel.unwrap_or("debian-6.1"),
+            (_, None | Some("host")) => "host",
+            (_, Some(_)) => bail!(Usage("--kernel is for --rig guest; a host rig has the machine's own".into())),
         };
         let config = Config {
             format: FORMAT,
@@ -331,6 +344,7 @@ impl RunArgs {
             workload: Spec::Mason(mason),
             states: self.states,
             rig: rig.into(),
+            kernel: kernel.into(),
             hold_depth: self.hold,
             hold_us: self.hold_us,
         };

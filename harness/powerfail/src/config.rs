@@ -45,6 +45,8 @@ pub struct Config {
     pub states: u64,
     /// The rig.
     pub rig: String,
+    /// The kernel that a guest runs, such as `debian-6.1`; `host` on host rigs.
+    pub kernel: String,
     /// How many later requests a reply may be held back for; 0: not at all.
     pub hold_depth: u32,
     /// How long a reply may be held back, in microseconds.

@@ -11,11 +11,12 @@ use powerfail_drive::request::Geometry;
 use powerfail_nbd::{Address, Config, Exports, Farewell, Reach, Server};
 use powerfail_rig::doctor::{Probe, State, probe_host_loop};
 
+use crate::rigs;
 use crate::served_drive::ServedDrive;
 
 /// Nothing can be tested on this machine: exit code 4.
 #[derive(Debug, thiserror::Error)]
-#[error("skipped, nothing can be tested here: {0}")]
+#[error("skipped, it can't be tested here: {0}")]
 pub struct CantTest(String);
 
 /// Prints what works; gives exit code 4 if no rig does.
@@ -52,14 +53,36 @@ pub fn doctor(json: bool) -> anyhow::Result<u8> {
     Ok(if usable { 0 } else { 4 })
 }
 
-/// Refuses to go on where no rig works, and says what to install.
+/// Refuses to go on where a rig does not work, and says what to install.
 ///
 /// # Errors
 /// [`CantTest`].
-pub fn require() -> anyhow::Result<()> {
+pub fn require(rig: &str, kernel: &str) -> anyhow::Result<()> {
+    if rig != "host-loop" {
+        return rigs::named(rig, kernel).map(|_| ()).map_err(|error| CantTest(format!("{error:#}")).into());
+    }
     let missing: Vec<_> =
         probes().into_iter().filter(|probe| probe.required && !probe.works()).map(|probe| probe.detail).collect();
     if missing.is_empty() { Ok(()) } else { Err(CantTest(missing.join(" ")).into()) }
+}
+
+/// The kernel of guests that were not asked for by name.
+const GUEST_KERNEL: &str = "debian-6.1";
+
+/// The first rig that works, with its kernel, and why.
+///
+/// # Errors
+/// [`CantTest`] with what each of them lacks.
+pub fn choose() -> anyhow::Result<(&'static str, &'static str, String)> {
+    let Err(host) = require("host-loop", "host") else {
+        let why =
+            "rig host-loop: the machine's own kernel, nbdfuse and a loop device; it works here and is the fastest";
+        return Ok(("host-loop", "host", why.into()));
+    };
+    match require("guest", GUEST_KERNEL) {
+        Ok(()) => Ok(("guest", GUEST_KERNEL, format!("rig guest, {GUEST_KERNEL}: host-loop is {host}"))),
+        Err(guest) => Err(CantTest(format!("host-loop: {host}; guest: {guest}")).into()),
+    }
 }
 
 fn probes() -> Vec<Probe> {

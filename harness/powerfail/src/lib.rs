@@ -27,6 +27,7 @@ pub mod record;
 pub mod recording_cmd;
 pub mod recording_file;
 pub mod replay;
+pub mod rigs;
 pub mod run;
 pub mod serve;
 pub mod served_drive;

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use powerfail_agent::protocol::Attached;
+use powerfail_agent::protocol::{Attached, Source};
 use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
 use powerfail_drive::live::Sink;
-use powerfail_nbd::{Config as Serving, Exports, Farewell, Hold, Server};
-use powerfail_rig::workdir::Workdir;
-use powerfail_rig::{Agent, AgentSetup, MountOutcome, RunOutcome, UnmountOutcome};
+use powerfail_nbd::{Config as Serving, Exports, Farewell, Hold};
+use powerfail_rig::{MountOutcome, RunOutcome, UnmountOutcome};
 use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +17,7 @@ use crate::cell::Cell;
 use crate::config::Config;
 use crate::folder::{CellFolder, write_whole};
 use crate::recording_file::FileSink;
+use crate::rigs::Rig;
 use crate::served_drive::ServedDrive;
 use crate::stop::Stop;
 
@@ -43,56 +43,11 @@ pub struct About {
     pub took_ms: u64,
 }
 
-/// How an agent is started on this machine.
-#[derive(Debug)]
-pub struct Agents {
-    workdir: Workdir,
-    program: std::path::PathBuf,
-}
-
-impl Agents {
-    /// Makes the folder that agents need, after what killed runs left was taken away.
-    ///
-    /// # Errors
-    /// If the folder can't be made.
-    pub fn new() -> anyhow::Result<Agents> {
-        powerfail_rig::workdir::clean_leftovers().context("can't clean up after an earlier run")?;
-        let workdir = Workdir::make().context("can't make a working folder below /run")?;
-        let program = std::env::current_exe().context("can't find the program itself")?;
-        Ok(Agents { workdir, program })
-    }
-
-    /// Starts one.
-    ///
-    /// # Errors
-    /// If it does not start.
-    pub fn spawn(&self, images: Vec<std::os::fd::BorrowedFd<'_>>) -> anyhow::Result<Agent> {
-        let setup = AgentSetup {
-            program: self.program.clone(),
-            arguments: vec!["agent".into()],
-            folder: self.workdir.agents(),
-            images,
-        };
-        Ok(Agent::spawn(&setup)?)
-    }
-
-    /// The folder for sockets.
-    pub fn folder(&self) -> &std::path::Path {
-        self.workdir.path()
-    }
-}
-
 /// Records a cell; the recording is there, whole and synced, when this returns.
 ///
 /// # Errors
 /// If the rig or the harness fails, or the user stops it; then nothing is left of it.
-pub fn record(
-    config: &Config,
-    cell: &Cell,
-    folder: &CellFolder,
-    agents: &Agents,
-    stop: &Stop,
-) -> anyhow::Result<About> {
+pub fn record(config: &Config, cell: &Cell, folder: &CellFolder, rig: &dyn Rig, stop: &Stop) -> anyhow::Result<About> {
     let started = Instant::now();
     let part = folder.recording_part();
     match fs::remove_file(&part) {
@@ -102,7 +57,7 @@ pub fn record(
     }
     let sink = FileSink::create(&part, cell.header).with_context(|| format!("can't write {}", part.display()))?;
     let drive = Arc::new(ServedDrive::new(cell.header, sink));
-    let recorded = serve_and_run(config, cell, agents, stop, &drive);
+    let recorded = serve_and_run(config, cell, rig, stop, &drive);
     let sink = drive.close();
     let mut about = match recorded {
         Ok(about) => about,
@@ -127,11 +82,10 @@ pub fn record(
 pub fn serve_and_run<S: Sink + 'static>(
     config: &Config,
     cell: &Cell,
-    agents: &Agents,
+    rig: &dyn Rig,
     stop: &Stop,
     drive: &Arc<ServedDrive<S>>,
 ) -> anyhow::Result<About> {
-    let socket = agents.folder().join(format!("{}.sock", cell.name));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = {
         let _inside = runtime.enter();
@@ -141,23 +95,23 @@ pub fn serve_and_run<S: Sink + 'static>(
             max_time: Duration::from_micros(config.hold_us),
         });
         let serving = Serving { hold, ..Serving::default() };
-        Server::bind_unix(&socket)?.serve(Exports::one(drive.clone()), serving)?
+        rig.bind(&cell.name)?.serve(Exports::one(drive.clone()), serving)?
     };
-    let result = run_on(cell, agents, stop, drive, &socket);
+    let result = run_on(cell, rig, stop, drive, rig.drive(server.address()));
     runtime.block_on(server.shutdown(Farewell::Answer));
     result
 }
 
 fn run_on<S: Sink>(
     cell: &Cell,
-    agents: &Agents,
+    rig: &dyn Rig,
     stop: &Stop,
     drive: &ServedDrive<S>,
-    socket: &std::path::Path,
+    source: Source,
 ) -> anyhow::Result<About> {
     stop.check()?;
-    let mut agent = agents.spawn(Vec::new())?;
-    let attached = agent.attach_nbd(socket, LIMIT)?;
+    let mut agent = rig.agent()?;
+    let attached = agent.attach(source, LIMIT)?;
     let ran = agent.tool(&cell.mkfs_argv(), LIMIT)?;
     if ran.code != Some(0) {
         bail!("{} failed: {}{}", cell.mkfs_argv().join(" "), ran.stdout, ran.stderr);

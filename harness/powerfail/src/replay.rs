@@ -11,8 +11,8 @@ use crate::casebook;
 use crate::cell::Cell;
 use crate::folder::{Folder, Usage};
 use crate::plan_file::Entry;
-use crate::record::Agents;
 use crate::recording_file::Mapped;
+use crate::rigs;
 use crate::run::about;
 use crate::verify::{Job, Judged, Worker};
 
@@ -26,6 +26,13 @@ pub struct Target {
     pub expected: Option<Vec<Finding>>,
     /// The image's digest, likewise.
     image: Option<String>,
+}
+
+impl Target {
+    /// The rig that judged it, and its kernel.
+    pub fn rig(&self) -> (&str, &str) {
+        (&self.folder.config.rig, &self.folder.config.kernel)
+    }
 }
 
 /// What a replay found.
@@ -94,7 +101,7 @@ fn cell_named(folder: &Folder, name: &str) -> anyhow::Result<Cell> {
 /// # Errors
 /// If the recording is not the recipe's, or can't be read.
 pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
-    let agents = Agents::new()?;
+    let rig = rigs::named(&target.folder.config.rig, &target.folder.config.kernel)?;
     let files = target.folder.cell(&target.cell.name)?;
     let recording = open_recording(&target)?;
     let about = about(&files)?;
@@ -103,7 +110,7 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
         folder: &files,
         recording: &recording,
         about: &about,
-        agents: &agents,
+        rig: &*rig,
         jobs: 1,
         until_found: false,
     };

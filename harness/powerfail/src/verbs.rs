@@ -31,9 +31,9 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             Ok(0)
         }
         Verb::Verify { dir, effort, output } => {
-            doctor::require()?;
             let folder = Folder::open(&dir)?;
             needs_recordings(&folder)?;
+            doctor::require(&folder.config.rig, &folder.config.kernel)?;
             let tally = run::run(&folder, effort.effort(), Until::Verified, &Stop::listen()?)?;
             show(&tally, &dir, &output)
         }
@@ -51,11 +51,11 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Ctl(args) => serve::ctl(&args),
         Verb::Recording { verb } => recording(verb),
         Verb::Bench { verb: BenchVerb::Verify { states, jobs, files, rounds, json } } => {
-            doctor::require()?;
+            doctor::require("host-loop", "host")?;
             bench::verify::bench(states, jobs, files, rounds, json)
         }
         Verb::Bench { verb: BenchVerb::Record { steps, rounds, json } } => {
-            doctor::require()?;
+            doctor::require("host-loop", "host")?;
             bench::record::bench(steps, rounds, json)
         }
     }
@@ -75,13 +75,16 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 }
 
 fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
-    let config = args.config()?;
-    doctor::require()?;
+    let mut config = args.config()?;
+    if args.rig == "auto" {
+        let (rig, kernel, why) = doctor::choose()?;
+        (config.rig, config.kernel) = (rig.into(), kernel.into());
+        say(&why);
+    } else {
+        doctor::require(&config.rig, &config.kernel)?;
+    }
     let stop = Stop::listen()?;
     let folder = Folder::begin(&args.out, &config, args.resume)?;
-    if args.rig == "auto" {
-        say("rig host-loop: the machine's own kernel, nbdfuse and a loop device; the only one of this version");
-    }
     say(&format!("seed {}", config.seed));
     let tally = run::run(&folder, args.effort.effort(), until, &stop)?;
     if until < Until::Verified {
@@ -161,7 +164,8 @@ fn report(dirs: &[PathBuf], output: &OutputArgs, markdown: Option<&Path>) -> any
 
 fn replayed(what: &str, dir: Option<&Path>, times: u32, json: bool) -> anyhow::Result<u8> {
     let target = replay::target(what, dir)?;
-    doctor::require()?;
+    let (rig, kernel) = target.rig();
+    doctor::require(rig, kernel)?;
     let replayed = replay::replay(target, times)?;
     let same = replayed.iter().filter(|replayed| replayed.same()).count();
     let broken = replayed.iter().any(|replayed| matches!(replayed.judged.outcome, Outcome::Broken { .. }));

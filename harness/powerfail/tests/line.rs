@@ -53,7 +53,14 @@ fn the_control_is_violated_and_each_casebook_replays_to_the_same_findings() {
 
     let states = states(&out);
     let violated: Vec<_> = states.iter().filter(|state| matches!(state.outcome, Outcome::Violated { .. })).collect();
-    assert!(violated.len() > 6, "more than half of the control's states are violated, not {}", violated.len());
+    // A state that lost nothing shows the drive as it was, and there are always some: they say nothing of the mode.
+    let lossy = states.iter().filter(|state| state.lost > 0).count();
+    assert!(violated.iter().all(|state| state.lost > 0), "a state that lost nothing is violated");
+    assert!(
+        violated.len() * 2 > lossy,
+        "only {} of the {lossy} states that lost something are violated",
+        violated.len()
+    );
     for state in &violated {
         let Outcome::Violated { findings } = &state.outcome else { unreachable!("filtered") };
         let casebook = casebook_of(state);

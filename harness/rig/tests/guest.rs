@@ -7,11 +7,12 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use common::drive::Served;
-use common::{CACHE, LIMIT, MIB, cache, guest, kernel, static_agent};
-use powerfail_rig::guest::{HOST, Kernel};
-use powerfail_rig::{Agent, Asked, GuestError, MountOutcome, RunOutcome, UnmountOutcome};
+use common::{CACHE, LIMIT, MIB, cache, guest, kernel, setup, static_agent};
+use powerfail_rig::guest::{Accel, HOST, Kernel};
+use powerfail_rig::{Agent, Asked, Guest, GuestError, GuestSetup, MountOutcome, RunOutcome, UnmountOutcome};
 use powerfail_workloads::{Mason, Spec};
 
 const MKFS: &[&str] = &["mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-E", LAZY, "{device}"];
@@ -36,6 +37,27 @@ fn a_series_that_nobody_has_is_missing_with_what_to_do() {
         other => panic!("{other:?}"),
     }
     assert!(matches!(Kernel::by_name("hurd", &cache()), Err(GuestError::Missing(_))));
+}
+
+#[test]
+fn whether_kvm_works_is_found_out_once_by_trying() {
+    let Some(kernel) = kernel("debian-6.1") else { return };
+    if guest(&kernel).is_none() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let own_cache = GuestSetup { accel: Accel::Auto, cache: place.path().into(), ..setup(&kernel).unwrap() };
+    let guest = Guest::prepare(own_cache).unwrap();
+    assert_eq!(guest.accel(), Accel::Auto);
+    let mut last = None;
+    for _ in 0..2 {
+        let started = Instant::now();
+        guest.spawn().unwrap().quit(LIMIT).unwrap();
+        println!("{} after {:?}", guest.accel(), started.elapsed());
+        assert_ne!(guest.accel(), Accel::Auto);
+        assert!(last.is_none_or(|last| last == guest.accel()), "it is not tried again");
+        last = Some(guest.accel());
+    }
 }
 
 const NAME: &str = "POWERFAIL_TEST_KERNEL";

@@ -9,8 +9,9 @@ use super::{median, scratch};
 use crate::cell::Cell;
 use crate::cli::{Cli, Verb};
 use crate::progress::say;
-use crate::record::{Agents, serve_and_run};
+use crate::record::serve_and_run;
 use crate::recording_file::FileSink;
+use crate::rigs;
 use crate::served_drive::ServedDrive;
 use crate::stop::Stop;
 
@@ -26,15 +27,15 @@ pub fn bench(steps: u64, rounds: usize, json: bool) -> anyhow::Result<u8> {
     let Verb::Run(args) = cli.verb else { bail!("our own words") };
     let config = args.config()?;
     let cell = Cell::all(&config).remove(0);
-    let agents = Agents::new()?;
+    let rig = rigs::named(&config.rig, &config.kernel)?;
     let scratch = scratch()?;
     let (mut recorded, mut plain) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
         let drive = Arc::new(ServedDrive::new(cell.header, Unrecorded));
-        let without = serve_and_run(&config, &cell, &agents, &stop, &drive)?.workload_ms as f64;
+        let without = serve_and_run(&config, &cell, &*rig, &stop, &drive)?.workload_ms as f64;
         let path = scratch.path().join(format!("recording-{round}"));
         let drive = Arc::new(ServedDrive::new(cell.header, FileSink::create(&path, cell.header)?));
-        let with = serve_and_run(&config, &cell, &agents, &stop, &drive)?.workload_ms as f64;
+        let with = serve_and_run(&config, &cell, &*rig, &stop, &drive)?.workload_ms as f64;
         drive.close()?.finish()?;
         std::fs::remove_file(&path)?;
         say(&format!("round {}: {with:.0} ms recorded, {without:.0} ms not", round + 1));

@@ -16,8 +16,9 @@ use crate::folder::Folder;
 use crate::image::Image;
 use crate::plan_file::{self, Entry};
 use crate::progress::say;
-use crate::record::{Agents, record};
+use crate::record::record;
 use crate::recording_file::Mapped;
+use crate::rigs;
 use crate::run::header;
 use crate::stop::Stop;
 use crate::verify::{Job, verify};
@@ -36,8 +37,8 @@ pub fn bench(states: u64, jobs: usize, files: u32, rounds: usize, json: bool) ->
     let folder = Folder::begin(&scratch.path().join("run"), &config, false)?;
     let cell = Cell::all(&config).remove(0);
     let cell_folder = folder.cell(&cell.name)?;
-    let agents = Agents::new()?;
-    let about = record(&config, &cell, &cell_folder, &agents, &stop)?;
+    let rig = rigs::named(&config.rig, &config.kernel)?;
+    let about = record(&config, &cell, &cell_folder, &*rig, &stop)?;
     let recording = Mapped::open(&cell_folder.recording())?;
     let plan = plan_file::plan_cell(&cell, &cell_folder, &recording, states)?;
     let (mut ledger, _) = folder.ledger(|| header(&config))?;
@@ -46,7 +47,7 @@ pub fn bench(states: u64, jobs: usize, files: u32, rounds: usize, json: bool) ->
         folder: &cell_folder,
         recording: &recording,
         about: &about,
-        agents: &agents,
+        rig: &*rig,
         jobs,
         until_found: false,
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use powerfail_agent::protocol::Log;
+use powerfail_agent::protocol::{Log, Source};
 use powerfail_rig::{Agent, Asked, LinkError, MountOutcome, UnmountOutcome};
 
 use crate::evidence::{Evidence, Mounting, Walking};
@@ -27,13 +27,13 @@ pub enum Examined {
     Hung(Evidence),
 }
 
-/// Examines the image that the agent was handed.
+/// Examines the image that the agent attaches as `source`.
 ///
 /// # Errors
 /// If the agent fails: a fault of the harness, not of the file system.
-pub fn examine(agent: &mut Agent, size: u64, mount_options: &str) -> Result<Examined, Asked> {
+pub fn examine(agent: &mut Agent, source: &Source, mount_options: &str) -> Result<Examined, Asked> {
     let mut evidence = Evidence::default();
-    let attached = agent.attach_image(0, size, LIMIT)?;
+    let attached = agent.attach(source.clone(), LIMIT)?;
     evidence.device = attached.device.trim_start_matches("/dev/").to_owned();
     let mounted = match mount(agent, mount_options)? {
         hung @ Mounting::TimedOut { .. } => {

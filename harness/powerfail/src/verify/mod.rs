@@ -19,8 +19,9 @@ use crate::cell::Cell;
 use crate::folder::CellFolder;
 use crate::plan_file::Entry;
 use crate::progress::Progress;
-use crate::record::{About, Agents};
+use crate::record::About;
 use crate::recording_file::Mapped;
+use crate::rigs::Rig;
 use crate::stop::Stop;
 
 /// What verification needs to know of a cell.
@@ -34,8 +35,8 @@ pub struct Job<'a> {
     pub recording: &'a Mapped,
     /// What the rig said of it.
     pub about: &'a About,
-    /// How agents are started.
-    pub agents: &'a Agents,
+    /// Where its images are recovered.
+    pub rig: &'a dyn Rig,
     /// Workers at a time.
     pub jobs: usize,
     /// Stop after the first violation.

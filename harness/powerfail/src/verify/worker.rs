@@ -6,7 +6,6 @@ use anyhow::{Context, bail};
 use powerfail_drive::crash::Recipe;
 use powerfail_drive::explore::Walk;
 use powerfail_ledger::Outcome;
-use powerfail_rig::Agent;
 use powerfail_workloads::{Mark, Oracle};
 
 use super::{Examined, Job, examine};
@@ -15,6 +14,7 @@ use crate::evidence::Evidence;
 use crate::folder::Usage;
 use crate::image::Image;
 use crate::plan_file::Entry;
+use crate::rigs::Seat;
 
 /// A judged state.
 #[derive(Debug)]
@@ -36,15 +36,10 @@ pub struct Judged {
 /// A worker with its agent, its image and its place in the recording.
 pub struct Worker<'a> {
     job: &'a Job<'a>,
-    seat: Option<Seat>,
+    /// An agent and the image that it attaches. They come and go together: after an agent's death nobody knows when the
+    /// kernel is done with the image.
+    seat: Option<(Seat, Image)>,
     place: Option<Place<'a>>,
-}
-
-/// An agent and the image that it was handed. They come and go together: after an agent's death nobody knows when the
-/// kernel is done with the image.
-struct Seat {
-    agent: Agent,
-    image: Image,
 }
 
 /// How far the walk and the oracle are.
@@ -125,7 +120,7 @@ impl<'a> Worker<'a> {
     pub fn image(&mut self, recipe: &Recipe) -> anyhow::Result<&Image> {
         self.go_to(recipe)?;
         self.materialise(recipe)?;
-        Ok(&self.seat.as_ref().expect("materialised").image)
+        Ok(&self.seat.as_ref().expect("materialised").1)
     }
 
     /// Goes on to the cut; a recipe that lies behind starts from the beginning.
@@ -166,11 +161,10 @@ impl<'a> Worker<'a> {
         let job = self.job;
         if self.seat.is_none() {
             let image = Image::new(job.cell.header.geometry.bytes()).context("can't make an image in memory")?;
-            let agent = job.agents.spawn(vec![image.fd()])?;
-            self.seat = Some(Seat { agent, image });
+            self.seat = Some((job.rig.seat(&image)?, image));
         }
         let history = &self.place.as_ref().expect("gone to").walk.history;
-        let image = &mut self.seat.as_mut().expect("just made").image;
+        let image = &mut self.seat.as_mut().expect("just made").1;
         image
             .become_state(history, job.recording.bytes(), &recipe.kept, recipe.order)
             .context("can't make the image")?;
@@ -179,8 +173,8 @@ impl<'a> Worker<'a> {
 
     fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
         self.materialise(recipe)?;
-        let seat = self.seat.as_mut().expect("materialised");
-        match examine(&mut seat.agent, self.job.cell.header.geometry.bytes(), &self.job.cell.mount)? {
+        let (seat, _) = self.seat.as_mut().expect("materialised");
+        match examine(&mut seat.agent, &seat.source, &self.job.cell.mount)? {
             Examined::Whole(evidence) => Ok(evidence),
             Examined::Hung(evidence) => {
                 self.seat = None;

@@ -152,6 +152,11 @@ impl Guest {
         qemu::start(self)
     }
 
+    /// Who executes its instructions; [`Accel::Auto`] only as long as that was not tried.
+    pub fn accel(&self) -> Accel {
+        qemu::chosen(self)
+    }
+
     /// The initramfs.
     pub fn initramfs(&self) -> &Path {
         &self.initramfs

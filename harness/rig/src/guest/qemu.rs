@@ -49,23 +49,30 @@ pub(super) fn find() -> Result<PathBuf, GuestError> {
 /// Boots a guest with the setup's accelerator.
 pub(super) fn start(guest: &Guest) -> Result<Agent, GuestError> {
     let limit = guest.setup.boot_limit;
-    match guest.setup.accel {
-        Accel::Auto => {}
-        accel => return boot(guest, accel, limit),
-    }
-    let memory = guest.setup.cache.join("kvm-works");
-    match recall(&memory) {
-        Some(true) => boot(guest, Accel::Kvm, limit),
-        Some(false) => boot(guest, Accel::Tcg, limit),
-        None => {
+    match chosen(guest) {
+        Accel::Auto => {
             let tried = may_use_kvm().then(|| boot(guest, Accel::Kvm, KVM_LIMIT.min(limit)));
-            remember(&memory, matches!(tried, Some(Ok(_))));
+            remember(&memory(guest), matches!(tried, Some(Ok(_))));
             match tried {
                 Some(Ok(agent)) => Ok(agent),
                 _ => boot(guest, Accel::Tcg, limit),
             }
         }
+        accel => boot(guest, accel, limit),
     }
+}
+
+/// The setup's accelerator, or what was found to work.
+pub(super) fn chosen(guest: &Guest) -> Accel {
+    match (guest.setup.accel, recall(&memory(guest))) {
+        (Accel::Auto, Some(true)) => Accel::Kvm,
+        (Accel::Auto, Some(false)) => Accel::Tcg,
+        (accel, _) => accel,
+    }
+}
+
+fn memory(guest: &Guest) -> PathBuf {
+    guest.setup.cache.join("kvm-works")
 }
 
 fn boot(guest: &Guest, accel: Accel, limit: Duration) -> Result<Agent, GuestError> {
@@ -111,10 +118,11 @@ fn arguments(guest: &Guest, accel: Accel) -> Vec<String> {
 const TCG_CPU: &str = "max";
 
 /// - the agent's `--guest` stands after the kernel's own, and reaches /init;
+/// - `earlyprintk`: what goes wrong before the console is there, down to the unpacking of the kernel, is said too;
 /// - a panic ends the machine at once (with `-no-reboot`), so that nobody waits for it;
 /// - `random.trust_cpu`: mkfs waits for random numbers otherwise;
 /// - the rest saves time: no mitigations for a machine that runs nothing foreign, no self-tests, few messages.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 reboot=t mitigations=off nokaslr audit=0 \
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 earlyprintk=serial,ttyS0,115200 loglevel=5 panic=-1 reboot=t mitigations=off nokaslr audit=0 \
                                 random.trust_cpu=on cryptomgr.notests tsc=reliable no_timer_check 8250.nr_uarts=1 \
                                 rdinit=/init -- --guest";
 
