@@ -273,6 +273,15 @@ pub struct MasonArgs {
     /// Files that they keep
     #[arg(long, default_value_t = 1000)]
     pub files: u32,
+    /// Percent of the new names that are long
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub long_names: u32,
+    /// Percent of the changes that are synced at once
+    #[arg(long, default_value_t = 65, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub syncs: u32,
+    /// Largest file, in KiB
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub file_size: u64,
     /// Memory that the hog takes, in MiB; 0 for none
     #[arg(long, default_value_t = 64)]
     pub hog: u32,
@@ -313,6 +322,9 @@ impl RunArgs {
         mason.steps = self.mason.steps;
         mason.workers = self.mason.workers;
         mason.files = self.mason.files;
+        mason.long_names_percent = self.mason.long_names;
+        mason.sync_percent = self.mason.syncs;
+        mason.file_blocks = self.mason.file_size * 2;
         mason.hog_mib = self.mason.hog;
         let all_modes = self.mode.iter().any(|mode| mode == "all");
         let modes = if all_modes { MODES.iter().map(|mode| mode.name.to_owned()).collect() } else { self.mode.clone() };

@@ -283,8 +283,11 @@ impl Keeper<'_> {
             path_keeps: path_keeps(about, &counts, cell),
             took_ms: about.took_ms,
         };
+        let in_flight = plan.entries.iter().filter(|entry| entry.in_flight > 0).count() as u64;
+        let in_flight = (in_flight * 1000).checked_div(plan.head.states).unwrap_or(0);
         say(&format!(
-            "{}: {} events, {} writes, {} flushes, {} steps; {} states planned ({} duplicates left out), {:.1} % with loose fragments",
+            "{}: {} events, {} writes, {} flushes, {} steps; {} states planned ({} duplicates left out), {:.1} % with loose \
+             fragments, {:.1} % with a write in flight",
             cell.name,
             line.events,
             line.writes,
@@ -292,7 +295,8 @@ impl Keeper<'_> {
             line.steps,
             line.planned,
             plan.head.duplicates,
-            line.loose_permille as f64 / 10.0
+            line.loose_permille as f64 / 10.0,
+            in_flight as f64 / 10.0
         ));
         self.append(&Line::Recording(Box::new(line)))?;
         if let Some(torn) = plan.head.torn_superblocks {

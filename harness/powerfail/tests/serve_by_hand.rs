@@ -29,8 +29,7 @@ fn every_command_of_the_page_works() {
     for (kind, block) in &blocks {
         assert!(KINDS.contains(&kind.as_str()), "a block of the kind {kind:?}: {block}");
     }
-    let run: Vec<&str> =
-        blocks.iter().filter(|(kind, _)| kind == "sh run").map(|(_, block)| block.as_str()).collect();
+    let run: Vec<&str> = blocks.iter().filter(|(kind, _)| kind == "sh run").map(|(_, block)| block.as_str()).collect();
     assert!(run.len() >= 15, "{} blocks are run", run.len());
     let needed = [("sqlite3", "sqlite3"), ("python3", "python3"), ("blkid", "util-linux"), ("dmesg", "util-linux")];
     if !can_mount() || !needed.iter().all(|(tool, package)| here(tool, package)) {

@@ -71,7 +71,33 @@ fn restore_is_refused_while_the_device_is_attached() {
     served.end();
 }
 
-/// The commands that `serve` prints are right as they stand.
+/// A drive that is attached while another one is mounted does not keep that one from going.
+#[test]
+fn two_drives_are_attached_and_detached_in_any_order() {
+    if !can_mount() {
+        return;
+    }
+    let (one, two) = (Served::start(&["--size", "64M"]), Served::start(&["--size", "64M"]));
+    let text = r#"
+        work=$3
+        trap 'for device in ${one:-} ${two:-}; do scripts/attach --detach "$device" || true; done' EXIT
+        mkdir "$work/a b" "$work/two"
+        one=$(scripts/attach "$1"); mkfs.ext4 -q "$one"; mount "$one" "$work/a b"
+        two=$(scripts/attach "$2"); mkfs.ext4 -q "$two"; mount "$two" "$work/two"
+        echo kept > "$work/a b/file"
+        scripts/attach --detach "$one"
+        [ ! -e "/sys/block/${one#/dev/}/loop/backing_file" ]; one=
+        one=$(scripts/attach "$1"); mount "$one" "$work/a b"; cat "$work/a b/file"
+    "#;
+    let said = script(text, &[&one.uri, &two.uri, &one.file("")]).expect(0);
+    assert_eq!(said.out, "kept\n");
+    // The script has undone it: no host is connected.
+    for served in [one, two] {
+        assert_eq!(served.done(&["status"])["connections"], serde_json::json!([]));
+        served.end();
+    }
+}
+
 #[test]
 fn the_script_refuses_what_it_can_not_do() {
     let said = script("scripts/attach || exit $?", &[]).expect(2);

@@ -37,7 +37,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 const DEVICE: &str = "/dev/kvm";
 
 /// Where KVM works a guest has booted long before this; where it only seems to, it never does.
-const KVM_LIMIT: Duration = Duration::from_secs(10);
+const KVM_LIMIT: Duration = Duration::from_secs(6);
 
 /// Finds QEMU.
 pub(super) fn find() -> Result<PathBuf, GuestError> {
@@ -52,11 +52,16 @@ pub(super) fn start(guest: &Guest) -> Result<Agent, GuestError> {
     match chosen(guest) {
         Accel::Auto => {
             let tried = may_use_kvm().then(|| boot(guest, Accel::Kvm, KVM_LIMIT.min(limit)));
-            remember(&memory(guest), matches!(tried, Some(Ok(_))));
-            match tried {
+            let with_kvm = matches!(tried, Some(Ok(_)));
+            let booted = match tried {
                 Some(Ok(agent)) => Ok(agent),
                 _ => boot(guest, Accel::Tcg, limit),
+            };
+            // A guest that starts in neither way says nothing of KVM.
+            if booted.is_ok() {
+                remember(&memory(guest), with_kvm);
             }
+            booted
         }
         accel => boot(guest, accel, limit),
     }
