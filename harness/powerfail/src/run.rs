@@ -17,7 +17,7 @@ use crate::plan_file::{self, PlanFile};
 use crate::progress::say;
 use crate::record::{About, record};
 use crate::recording_file::Mapped;
-use crate::rigs::{self, Rig};
+use crate::rigs;
 use crate::stop::{Stop, Stopped};
 use crate::timeline::timeline;
 use crate::verify::{Job, verify};
@@ -48,13 +48,13 @@ pub enum Until {
 /// If the folder can't be used, the user stops it, or a result can't be kept. A cell that breaks is in the ledger, and
 /// the others go on.
 pub fn run(folder: &Folder, effort: Effort, until: Until, stop: &Stop) -> anyhow::Result<Tally> {
-    let rig = rigs::named(&folder.config.rig, &folder.config.kernel)?;
+    let rig = rigs::Lazy::of(&folder.config);
     let (mut ledger, contents) = folder.ledger(|| header(&folder.config))?;
     let mut known = Known::of(&contents);
     for cell in Cell::all(&folder.config) {
         stop.check()?;
         let mut keeper = Keeper { ledger: &mut ledger, known: &mut known };
-        match run_cell(folder, &cell, effort, until, stop, &*rig, &mut keeper) {
+        match run_cell(folder, &cell, effort, until, stop, &rig, &mut keeper) {
             Ok(()) => {}
             Err(error) if error.is::<Stopped>() || error.is::<Usage>() => return Err(error),
             Err(error) => {
@@ -91,7 +91,7 @@ fn run_cell(
     effort: Effort,
     until: Until,
     stop: &Stop,
-    rig: &dyn Rig,
+    rig: &rigs::Lazy,
     keeper: &mut Keeper<'_>,
 ) -> anyhow::Result<()> {
     let files = folder.cell(&cell.name)?;
@@ -117,7 +117,7 @@ fn run_cell(
             folder: &files,
             recording: &recording,
             about: &about,
-            rig,
+            rig: rig.get()?,
             jobs: effort.jobs,
             until_found: effort.until_found,
         };
@@ -135,12 +135,12 @@ fn run_cell(
 }
 
 /// The recording of a cell, made if it is not there.
-fn recorded(folder: &Folder, cell: &Cell, files: &CellFolder, stop: &Stop, rig: &dyn Rig) -> anyhow::Result<About> {
+fn recorded(folder: &Folder, cell: &Cell, files: &CellFolder, stop: &Stop, rig: &rigs::Lazy) -> anyhow::Result<About> {
     if files.recording().exists() {
         return about(files);
     }
     say(&format!("{}: recording", cell.name));
-    record(&folder.config, cell, files, rig, stop).context("recording")
+    record(&folder.config, cell, files, rig.get()?, stop).context("recording")
 }
 
 /// What the rig said of a cell's recording.

@@ -85,8 +85,11 @@ fn two_drives_are_attached_and_detached_in_any_order() {
         one=$(scripts/attach "$1"); mkfs.ext4 -q "$one"; mount "$one" "$work/a b"
         two=$(scripts/attach "$2"); mkfs.ext4 -q "$two"; mount "$two" "$work/two"
         echo kept > "$work/a b/file"
-        scripts/attach --detach "$one"
-        [ ! -e "/sys/block/${one#/dev/}/loop/backing_file" ]; one=
+        # Not by the device's name, which may be somebody else's at once.
+        folder=$(readlink "/run/attached-drives/${one#/dev/}")
+        grep -qF "$folder" /sys/block/loop*/loop/backing_file
+        scripts/attach --detach "$one"; one=
+        if grep -sF "$folder" /sys/block/loop*/loop/backing_file; then exit 1; fi
         one=$(scripts/attach "$1"); mount "$one" "$work/a b"; cat "$work/a b/file"
     "#;
     let said = script(text, &[&one.uri, &two.uri, &one.file("")]).expect(0);

@@ -121,14 +121,16 @@ fn a_killed_server_is_in_nobodys_way() {
     assert!(folder.path().join("drive.sock").exists() && folder.path().join("control").exists());
     let served = Served::start_in(folder, &["--size", "1M"]);
     Raw::attached(&served.socket()).read(0, 512);
-    assert_eq!(own_folders(first), Vec::<PathBuf>::new());
+    // Another server that starts at this moment may be the one that removes it.
+    assert!(within(LIMIT, || own_folders(first).is_empty()));
     let second = served.pid();
     // The same while the power is off: the socket's file stands for a closed door.
     served.done(&["cut"]);
     let folder = served.kill();
     let served = Served::start_in(folder, &["--size", "1M"]);
     Raw::attached(&served.socket()).read(0, 512);
-    assert_eq!(own_folders(second), Vec::<PathBuf>::new());
+    // Another server that starts at this moment may be the one that removes it.
+    assert!(within(LIMIT, || own_folders(second).is_empty()));
     let third = served.pid();
     served.end();
     assert!(within(LIMIT, || own_folders(third).is_empty()));

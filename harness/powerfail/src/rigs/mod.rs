@@ -5,12 +5,14 @@ mod guest;
 mod host_loop;
 mod served_image;
 
+use std::cell::OnceCell;
 use std::fmt;
 
 use powerfail_agent::protocol::Source;
 use powerfail_nbd::{Address, Server};
 use powerfail_rig::Agent;
 
+use crate::config::Config;
 use crate::folder::Usage;
 use crate::image::Image;
 
@@ -54,6 +56,32 @@ pub struct Seat {
     pub source: Source,
     /// What has to live as long: the image's server, on rigs that need one.
     pub served: Option<ServedImage>,
+}
+
+/// A rig that is set up when it is first needed: planning needs none, and no privilege either.
+#[derive(Debug)]
+pub struct Lazy {
+    name: String,
+    kernel: String,
+    rig: OnceCell<Box<dyn Rig>>,
+}
+
+impl Lazy {
+    /// The rig of a configuration.
+    pub fn of(config: &Config) -> Lazy {
+        Lazy { name: config.rig.clone(), kernel: config.kernel.clone(), rig: OnceCell::new() }
+    }
+
+    /// The rig.
+    ///
+    /// # Errors
+    /// If it can't be set up.
+    pub fn get(&self) -> anyhow::Result<&dyn Rig> {
+        if self.rig.get().is_none() {
+            let _ = self.rig.set(named(&self.name, &self.kernel)?);
+        }
+        Ok(&**self.rig.get().expect("just set"))
+    }
 }
 
 /// The names of all rigs.
