@@ -1,7 +1,7 @@
 //! An image of a crash state in a memfd, which a loop device can be put on and which is gone with the last process.
 //!
 //! A worker keeps one file and makes it the next state's image by comparing what is there with what should be there,
-//! unit by unit: mostly nothing differs but what the last verification wrote and what the next state changes, so hardly
+//! page by page: mostly nothing differs but what the last verification wrote and what the next state changes, so hardly
 //! a page is written. What the last verification wrote where no recording ever wrote is found by the file's extents.
 //! The cost follows what was written, not the size of the disk.
 
@@ -13,11 +13,13 @@ use std::os::unix::fs::FileExt;
 
 use powerfail_drive::digest::Digest;
 use powerfail_drive::history::History;
-use powerfail_drive::units::{AtomicUnit, Lba, SECTOR};
+use powerfail_drive::units::{Lba, SECTOR};
 use powerfail_drive::versions::{Composition, Order};
 use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, seek};
 
 const PAGE: u64 = 4096;
+/// Sectors in a page.
+const SECTORS: u64 = PAGE / SECTOR;
 
 /// An image.
 #[derive(Debug)]
@@ -63,9 +65,24 @@ impl Image {
         let unit = history.description().unit;
         let mut changed = 0;
         let mut known = BTreeSet::new();
+        // Page by page, also where units are smaller: the sectors of a page that nobody wrote are zeroes, whatever the
+        // last verification left there.
+        let mut page: Option<(u64, Composition)> = None;
         for (number, composition) in history.image(kept, order) {
-            changed += self.set_unit(unit, number, &composition, recording);
-            known.insert(unit.first(number).bytes() / PAGE);
+            let first = unit.first(number).0;
+            let (here, within) = (first / SECTORS, (first % SECTORS) as usize);
+            if page.as_ref().is_none_or(|(number, _)| *number != here) {
+                if let Some((number, composition)) = page.replace((here, Composition::default())) {
+                    changed += self.set_page(number, &composition, recording);
+                }
+                known.insert(here);
+            }
+            let sectors = unit.sectors() as usize;
+            let (_, whole) = page.as_mut().expect("just begun");
+            whole.0[within..within + sectors].copy_from_slice(&composition.0[..sectors]);
+        }
+        if let Some((number, composition)) = page {
+            changed += self.set_page(number, &composition, recording);
         }
         changed += self.clear_all_but(&known)?;
         Ok(changed)
@@ -97,10 +114,10 @@ impl Image {
         Ok(())
     }
 
-    fn set_unit(&mut self, unit: AtomicUnit, number: u64, composition: &Composition, recording: &[u8]) -> u64 {
-        let first = unit.first(number).bytes();
-        // The last unit of a disk may be cut short by its end.
-        let sectors = (unit.bytes().min(self.map.len() as u64 - first) / SECTOR) as usize;
+    fn set_page(&mut self, number: u64, composition: &Composition, recording: &[u8]) -> u64 {
+        let first = number * PAGE;
+        // The last page of a disk may be cut short by its end.
+        let sectors = (PAGE.min(self.map.len() as u64 - first) / SECTOR) as usize;
         let mut changed = 0;
         let mut sector = 0;
         while sector < sectors {
@@ -183,6 +200,7 @@ mod tests {
     use powerfail_drive::explore::{Walk, plan};
     use powerfail_drive::live::{Drive, Sink};
     use powerfail_drive::request::{Command, Geometry, Request};
+    use powerfail_drive::units::AtomicUnit;
     use powerfail_seed::{Seed, below};
 
     struct Memory(Vec<u8>);
