@@ -39,6 +39,8 @@ pub enum Verb {
         json: bool,
     },
     /// Record a workload on a real kernel, cut the power many times, judge every recovery
+    // A script's own words come before its user's, and the last one counts.
+    #[command(args_override_self = true)]
     Run(RunArgs),
     /// The first phase of a run alone: record
     Record(RunArgs),
@@ -379,4 +381,16 @@ pub(crate) fn bytes(text: &str) -> anyhow::Result<u64> {
         .with_binary()
         .parse_size(text)
         .with_context(|| format!("`{text}` is no size, such as 512M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_on_an_option_counts() {
+        let cli = Cli::try_parse_from(["powerfail", "run", "--states", "200", "--seed", "3", "--states", "7"]).unwrap();
+        let Verb::Run(args) = cli.verb else { panic!("a run") };
+        assert_eq!((args.states, args.seed), (7, 3));
+    }
 }
