@@ -60,7 +60,7 @@ pub struct PlanFile {
 /// # Errors
 /// [`Usage`] if the recording is damaged or truncated.
 pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u64) -> anyhow::Result<PlanFile> {
-    let digest = recording.digest();
+    let digest = recording.digest().to_owned();
     if folder.plan().exists() {
         let plan = read(folder)?;
         if plan.head.recording == digest && plan.head.asked == states {

@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -117,6 +118,8 @@ fn write_all(mut file: File, full: &Receiver<Vec<u8>>, empty: &SyncSender<Vec<u8
 pub struct Mapped {
     map: memmap2::Mmap,
     path: PathBuf,
+    /// Hundreds of megabytes are hashed once.
+    digest: OnceLock<String>,
 }
 
 impl Mapped {
@@ -128,7 +131,7 @@ impl Mapped {
         let file = File::open(path)?;
         // SAFETY: the file is private to the run whose lock we hold; recordings are never changed once closed.
         let map = unsafe { memmap2::Mmap::map(&file)? };
-        Ok(Mapped { map, path: path.into() })
+        Ok(Mapped { map, path: path.into(), digest: OnceLock::new() })
     }
 
     /// The whole recording.
@@ -142,7 +145,7 @@ impl Mapped {
     }
 
     /// Its BLAKE3, hexadecimal; recipes name it by the first 16 digits.
-    pub fn digest(&self) -> String {
-        blake3::hash(&self.map).to_hex().to_string()
+    pub fn digest(&self) -> &str {
+        self.digest.get_or_init(|| blake3::hash(&self.map).to_hex().to_string())
     }
 }

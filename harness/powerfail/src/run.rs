@@ -264,7 +264,10 @@ impl Keeper<'_> {
             return Ok(());
         }
         let counts = crate::recording_cmd::count(file.bytes())?;
-        let loose = plan.entries.iter().filter(|entry| !entry.state.contains(" loose=0 ")).count() as u64;
+        let mut loose = 0;
+        for entry in &plan.entries {
+            loose += u64::from(!entry.state.parse::<Recipe>()?.kept.is_empty());
+        }
         let line = Recording {
             case: cell.case(&about.kernel),
             path: recording_path(cell),

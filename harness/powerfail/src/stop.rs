@@ -29,11 +29,6 @@ impl Stop {
         Ok(Stop(asked))
     }
 
-    /// A stop that nobody asks for.
-    pub fn never() -> Stop {
-        Stop(Arc::new(AtomicBool::new(false)))
-    }
-
     /// Whether to stop.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
