@@ -152,6 +152,41 @@ fn is_frame(text: &str) -> bool {
         })
 }
 
+/// A line of a dump of stack and registers: it says where the kernel was, with addresses that differ each time, and
+/// nothing of what is wrong.
+pub fn is_dump(text: &str) -> bool {
+    const REGISTERS: &[&str] = &[
+        "RAX:",
+        "RBX:",
+        "RCX:",
+        "RDX:",
+        "RSI:",
+        "RDI:",
+        "RBP:",
+        "RSP:",
+        "R08:",
+        "R09:",
+        "R10:",
+        "R11:",
+        "R12:",
+        "R13:",
+        "R14:",
+        "R15:",
+        "ORIG_RAX:",
+        "EFLAGS:",
+        "FS:",
+        "CS:",
+        "CR2:",
+        "DR0:",
+        "DR3:",
+        "PKRU:",
+        "Code:",
+        "</TASK>",
+    ];
+    let line = text.trim_start();
+    is_frame(text) || REGISTERS.iter().any(|register| line.starts_with(register))
+}
+
 /// Prefixes of the kernel names of disks, with what follows: digits (`loop3`) or letters (`sda1`).
 const DISKS: &[(&str, After)] = &[
     ("loop", After::Digits),
@@ -226,6 +261,21 @@ mod tests {
 
     fn taken(text: &str, when: When) -> Option<bool> {
         Attribution::new("loop3").take(kernel(text), when).map(|line| line.names_device)
+    }
+
+    #[test]
+    fn dumps_are_told_from_what_is_said() {
+        let dump = [
+            "Call Trace:",
+            "RIP: 0033:0x5600604c5b55",
+            "RDX: 00007ffec3305c70 RSI: 00007ffec3305ee0 RDI: 00007ffec3305de0",
+            " ? xlog_valid_rec_header+0xee/0x180",
+            "Code: cc cc 50 48",
+            " </TASK>",
+        ];
+        assert!(dump.iter().all(|line| is_dump(line)));
+        let said = ["XFS (loop0): Metadata corruption detected at xlog_recover, 5", "00000000: fe ed ba be 00 00"];
+        assert!(!said.iter().any(|line| is_dump(line)));
     }
 
     #[test]

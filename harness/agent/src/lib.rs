@@ -29,6 +29,7 @@ use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+pub use attribution::is_dump;
 pub use mount::MOUNT_LOCK;
 use protocol::Failure;
 use serve::Setup;
@@ -119,7 +120,7 @@ impl Arguments {
         if self.namespaces {
             namespaces::enter(&folder)?;
         }
-        Ok(Setup { folder, images, namespaced: self.namespaces })
+        Ok(Setup { folder, images, namespaced: self.namespaces, own_machine: false })
     }
 }
 

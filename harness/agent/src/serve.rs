@@ -20,6 +20,8 @@ pub struct Setup {
     pub images: Vec<File>,
     /// Whether it is PID 1 of its own namespaces, so that ending at once is a clean end.
     pub namespaced: bool,
+    /// The machine is this agent's own, and ends with it.
+    pub own_machine: bool,
 }
 
 /// Serves commands from standard input until `Quit` or its end.
@@ -85,7 +87,7 @@ impl Agent<'_> {
         if self.attached.is_some() {
             return Err(Failure::new("attach", "a device is attached already"));
         }
-        let attachment = Attachment::make(source, &self.setup.folder, &self.setup.images)?;
+        let attachment = Attachment::make(source, &self.setup)?;
         attachment.check_unused()?;
         self.log = Some(KernelLog::from_now(&attachment.kernel_name())?);
         let described = attachment.describe()?;

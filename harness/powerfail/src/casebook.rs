@@ -18,7 +18,7 @@ pub fn write(folder: &Path, state: &State, evidence: &Evidence) -> anyhow::Resul
     let kernel: Vec<_> =
         evidence.logs().flat_map(|log| &log.lines).map(|line| format!("<{}> {}\n", line.level, line.text)).collect();
     write_whole(&folder.join("kernel.log"), kernel.concat().as_bytes())?;
-    if let Some(ran) = &evidence.fsck {
+    if let Some(ran) = evidence.fsck.as_ref().map(|fsck| &fsck.ran) {
         write_whole(&folder.join("fsck.txt"), format!("{}{}", ran.stdout, ran.stderr).as_bytes())?;
     }
     if let Some(Walking::Seen { observation, .. }) = &evidence.walk {

@@ -5,13 +5,17 @@ use powerfail_drive::event::Header;
 use powerfail_drive::recording::Reader;
 use powerfail_drive::request::Geometry;
 use powerfail_ledger::Case;
+use powerfail_nbd::Hold;
 use powerfail_seed::Seed;
 use powerfail_workloads::catalog::Workload;
 use powerfail_workloads::{Promises, Spec};
+use std::time::Duration;
 
-use crate::config::{Config, cache_text};
+use crate::config::{CellConfig, Config, cache_text};
+use crate::filesystems::{self, FileSystem};
 use crate::folder::Usage;
-use crate::modes::{Mode, Variant};
+use crate::kernels::Kernel;
+use crate::modes::Mode;
 use crate::recording_file::Mapped;
 
 /// One combination of the matrix.
@@ -19,6 +23,8 @@ use crate::recording_file::Mapped;
 pub struct Cell {
     /// Name of its folder below the run's.
     pub name: String,
+    /// The file system.
+    pub fs: &'static dyn FileSystem,
     /// The mode.
     pub mode: &'static Mode,
     /// Options of mkfs, beyond those of every run.
@@ -29,55 +35,57 @@ pub struct Cell {
     pub drive: Description,
     /// What the recording is of.
     pub header: Header,
+    /// How replies are held back, where the drive has no write cache.
+    pub hold: Option<Hold>,
     /// The workload, seeded.
     pub spec: Spec,
     /// The cell's seed.
     pub seed: Seed,
+    /// Distinct images to judge.
+    pub states: u64,
     /// Its rig.
     pub rig: String,
+    /// The kernel that the rig runs.
+    pub kernel: Kernel,
+    /// As it was asked for.
+    config: CellConfig,
 }
 
 impl Cell {
-    /// The cells of a run, in the order in which they run: each mode once before any second variant.
+    /// The cells of a run, in the order in which they run.
     pub fn all(config: &Config) -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for variant in [Variant::Csum, Variant::NoCsum] {
-            for name in &config.modes {
-                let mode = Mode::named(name).expect("checked when the options were read");
-                let wanted = if config.all_modes { mode.variants.contains(&variant) } else { variant == Variant::Csum };
-                if wanted {
-                    cells.push(Cell::new(config, mode, variant));
-                }
-            }
-        }
-        cells
+        config.cells.iter().map(Cell::new).collect()
     }
 
-    fn new(config: &Config, mode: &'static Mode, variant: Variant) -> Cell {
+    /// The cell of a configuration that was checked.
+    fn new(config: &CellConfig) -> Cell {
         let join =
             |parts: &[&str], by: &str| parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(by);
-        let mkfs = join(&[mode.mkfs, variant.mkfs(), &config.mkfs_opts], " ");
-        let mount = join(&[mode.mount, &config.mount_opts], ",");
+        let fs = filesystems::named(&config.fs).expect("checked when the options were read");
+        let mode = fs.mode(&config.mode).expect("checked when the options were read");
         let unit = config.unit().unwrap_or(mode.unit);
-        let name = match variant {
-            Variant::Csum => format!("{}-{}", config.fs, mode.name),
-            Variant::NoCsum => format!("{}-{}-no-csum", config.fs, mode.name),
-        };
-        let seed = Seed(config.seed).at("cell", &[]).at(&name, &[]);
-        let mut spec = config.workload.clone();
-        let Spec::Mason(mason) = &mut spec;
-        mason.seed = seed;
-        let geometry = Geometry::new(config.size).expect("checked when the options were read");
+        let geometry = Geometry::new(config.drive.size).expect("checked when the options were read");
+        let cache = Cache { bytes: config.drive.cache_bytes, policy: config.drive.policy(config.seed) };
+        let hold = (config.drive.hold_depth > 0 && !mode.write_cache).then(|| Hold {
+            seed: config.seed.at("hold", &[]),
+            depth: config.drive.hold_depth,
+            max_time: Duration::from_micros(config.drive.hold_us),
+        });
         Cell {
-            name,
+            name: config.name.clone(),
+            fs,
             mode,
-            mkfs,
-            mount,
-            drive: Description { unit, cache: Cache { bytes: config.cache_bytes, policy: config.policy(seed) } },
+            mkfs: join(&[mode.mkfs, &config.mkfs_opts], " "),
+            mount: join(&[mode.mount, &config.mount_opts], ","),
+            drive: Description { unit, cache },
             header: Header { geometry, write_cache: mode.write_cache },
-            spec,
-            seed,
+            hold,
+            spec: config.workload.clone(),
+            seed: config.seed,
+            states: config.states,
             rig: config.rig.clone(),
+            kernel: config.kernel.clone(),
+            config: config.clone(),
         }
     }
 
@@ -96,16 +104,26 @@ impl Cell {
 
     /// What is asked of what the file system promised.
     pub fn promises(&self) -> Promises {
-        Promises { data: self.mode.data, name_by_file_fsync: true }
+        self.fs.promises(self.mode)
+    }
+
+    /// Whether the drive offers FLUSH and FUA.
+    pub fn offers_flush(&self) -> bool {
+        self.mode.write_cache && self.mode.offers_flush
+    }
+
+    /// The mount options for judging its states.
+    pub fn judge_mount(&self) -> String {
+        match (self.mount.as_str(), self.fs.judge_options()) {
+            (mount, "") => mount.into(),
+            ("", judge) => judge.into(),
+            (mount, judge) => format!("{mount},{judge}"),
+        }
     }
 
     /// The arguments of mkfs.
     pub fn mkfs_argv(&self) -> Vec<String> {
-        // Lazy initialisation would write in place for minutes, and a default journal is too large to wrap in seconds.
-        let mut argv: Vec<String> =
-            ["mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
-                .map(String::from)
-                .to_vec();
+        let mut argv: Vec<String> = self.fs.mkfs().iter().map(ToString::to_string).collect();
         argv.extend(self.mkfs.split_whitespace().map(String::from));
         argv.push("{device}".into());
         argv
@@ -114,21 +132,22 @@ impl Cell {
     /// The cell as the ledger names it.
     pub fn case(&self, kernel: &str) -> Case {
         let cache = if self.mode.write_cache { cache_text(&self.drive.cache) } else { "no write cache".into() };
+        let silent = if self.mode.write_cache && !self.mode.offers_flush { ", FLUSH not offered" } else { "" };
         Case {
-            fs: "ext4".into(),
+            fs: self.fs.name().into(),
             mkfs: self.mkfs.clone(),
             mode: self.mode.name.into(),
             mount: self.mount.clone(),
             workload: self.spec.describe(),
             drive: format!(
-                "{} MiB, {cache}, atomic unit {}",
+                "{} MiB, {cache}{silent}, atomic unit {}",
                 self.header.geometry.bytes() >> 20,
                 self.drive.unit.bytes()
             ),
             rig: self.rig.clone(),
             kernel: kernel.into(),
             seed: self.seed.0,
-            expectation: self.mode.expectation(&self.mkfs),
+            expectation: self.config.expectation.clone().unwrap_or_else(|| self.fs.expectation(self.mode, &self.mkfs)),
         }
     }
 }

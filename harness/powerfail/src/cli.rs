@@ -6,10 +6,13 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use powerfail_workloads::Spec;
 
-use crate::config::{Config, FORMAT};
+use crate::axes::Axes;
+use crate::config::{Config, DriveConfig, FORMAT};
+use crate::doctor;
+use crate::filesystems;
 use crate::folder::Usage;
-use crate::modes::MODES;
-use crate::rigs;
+use crate::kernels::Kernel;
+use crate::progress::say;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
 
@@ -198,15 +201,18 @@ pub enum BenchVerb {
 /// What to run.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// File system
-    #[arg(long, default_value = "ext4")]
-    pub fs: String,
+    /// File systems, separated by commas: ext4, ext4-1k, ext3, ext2, xfs, btrfs
+    #[arg(long, default_value = "ext4", value_delimiter = ',')]
+    pub fs: Vec<String>,
     /// Modes, separated by commas; `all` is every mode, with and without metadata checksums where it matters
     #[arg(long, default_value = "barrier", value_delimiter = ',')]
     pub mode: Vec<String>,
-    /// Workload
-    #[arg(long, default_value = "mason")]
-    pub workload: String,
+    /// Workloads, separated by commas
+    #[arg(long, default_value = "mason", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// Options of the workload, as key=value,key=value; said for one workload alone
+    #[arg(long, default_value = "", value_name = "OPTS")]
+    pub workload_opts: String,
     /// Seed of every decision
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -216,9 +222,12 @@ pub struct RunArgs {
     /// Rig: where the kernel is and how it is attached
     #[arg(long, default_value = "auto")]
     pub rig: String,
-    /// The guest's kernel: debian-6.1, debian-6.12
-    #[arg(long)]
-    pub kernel: Option<String>,
+    /// Kernels, separated by commas, one row each: host, debian-6.1, debian-6.12, or the path of your own bzImage (./bzImage)
+    #[arg(long, value_delimiter = ',')]
+    pub kernel: Vec<String>,
+    /// The modules of your own kernel: lib/modules/VERSION, or what INSTALL_MOD_PATH was
+    #[arg(long, value_name = "DIR")]
+    pub modules: Option<PathBuf>,
     /// Folder of the run; must be new or empty
     #[arg(long, default_value = "powerfail-out")]
     pub out: PathBuf,
@@ -317,53 +326,99 @@ impl RunArgs {
     /// # Errors
     /// [`Usage`] with what to say instead.
     pub fn config(&self) -> anyhow::Result<Config> {
-        let Some(Spec::Mason(mut mason)) = Spec::named(&self.workload) else {
-            bail!(Usage(format!("there is no workload `{}`; there are {}", self.workload, Spec::NAMES.join(", "))));
-        };
-        mason.seconds = self.mason.seconds;
-        mason.steps = self.mason.steps;
-        mason.workers = self.mason.workers;
-        mason.files = self.mason.files;
-        mason.long_names_percent = self.mason.long_names;
-        mason.sync_percent = self.mason.syncs;
-        mason.file_blocks = self.mason.file_size * 2;
-        mason.hog_mib = self.mason.hog;
-        let all_modes = self.mode.iter().any(|mode| mode == "all");
-        let modes = if all_modes { MODES.iter().map(|mode| mode.name.to_owned()).collect() } else { self.mode.clone() };
-        let rig = match self.rig.as_str() {
-            "auto" => "host-loop",
-            rig if rigs::NAMES.contains(&rig) => rig,
-            other => bail!(Usage(format!("there is no rig `{other}`; there are {} and auto", rigs::NAMES.join(", ")))),
-        };
-        let kernel = match (rig, self.kernel.as_deref()) {
-            ("guest", Some("host")) => {
-                bail!(Usage("a guest has a kernel of its own; say for example debian-6.1".into()))
+        // Bad options are refused before the machine is asked which rig works.
+        let kernels = self.kernels()?;
+        self.with_rigs(self.rigs(&kernels, |kernel| match kernel {
+            None | Some(Kernel::Host) => Ok(("host-loop".into(), Kernel::Host)),
+            Some(other) => Ok(("guest".into(), other.clone())),
+        })?)?;
+        let fs = filesystems::named(&self.fs[0]).expect("just checked");
+        self.with_rigs(self.rigs(&kernels, |kernel| match kernel {
+            None => {
+                let (rig, kernel, why) = doctor::choose(fs)?;
+                say(&why);
+                Ok((rig.into(), kernel))
             }
-            ("guest", kernel) => kernel.unwrap_or("debian-6.1"),
-            (_, None | Some("host")) => "host",
-            (_, Some(_)) => bail!(Usage("--kernel is for --rig guest; a host rig has the machine's own".into())),
-        };
-        let config = Config {
-            format: FORMAT,
-            seed: self.seed,
+            Some(Kernel::Host) => Ok((doctor::choose_host(fs)?.into(), Kernel::Host)),
+            Some(other) => Ok(("guest".into(), other.clone())),
+        })?)
+    }
+
+    fn with_rigs(&self, rigs: Vec<(String, Kernel)>) -> anyhow::Result<Config> {
+        let workloads = self.workload.iter().map(|name| self.workload(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let axes = Axes {
             fs: self.fs.clone(),
-            modes,
-            all_modes,
+            modes: self.mode.clone(),
             mkfs_opts: self.mkfs_opts.clone(),
             mount_opts: self.mount_opts.clone(),
-            size: self.size,
-            cache_bytes: self.cache,
-            cache_policy: self.cache_policy.clone(),
-            atomic: self.atomic,
-            workload: Spec::Mason(mason),
+            drive: DriveConfig {
+                size: self.size,
+                cache_bytes: self.cache,
+                cache_policy: self.cache_policy.clone(),
+                atomic: self.atomic,
+                hold_depth: self.hold,
+                hold_us: self.hold_us,
+            },
+            workloads,
+            rigs,
+            seeds: vec![self.seed],
             states: self.states,
-            rig: rig.into(),
-            kernel: kernel.into(),
-            hold_depth: self.hold,
-            hold_us: self.hold_us,
+            expectation: None,
+            label: String::new(),
         };
+        let config = Config { format: FORMAT, seed: self.seed, cells: axes.cells()? };
         config.check().map_err(|error| Usage(error.to_string()))?;
         Ok(config)
+    }
+
+    fn workload(&self, name: &str) -> anyhow::Result<Spec> {
+        let Some(mut spec) = Spec::named(name) else {
+            bail!(Usage(format!("there is no workload `{name}`; there are {}", Spec::NAMES.join(", "))));
+        };
+        match &mut spec {
+            Spec::Mason(mason) => {
+                mason.seconds = self.mason.seconds;
+                mason.steps = self.mason.steps;
+                mason.workers = self.mason.workers;
+                mason.files = self.mason.files;
+                mason.long_names_percent = self.mason.long_names;
+                mason.sync_percent = self.mason.syncs;
+                mason.file_blocks = self.mason.file_size * 2;
+                mason.hog_mib = self.mason.hog;
+            }
+        }
+        if self.workload_opts.is_empty() {
+            return Ok(spec);
+        }
+        if self.workload.len() > 1 {
+            bail!(Usage("--workload-opts is for one workload; run them one by one, or write a matrix file".into()));
+        }
+        Ok(spec.with_options(&self.workload_opts).map_err(Usage)?)
+    }
+
+    fn kernels(&self) -> anyhow::Result<Vec<Kernel>> {
+        let kernel = |text: &String| text.parse::<Kernel>()?.with_modules(self.modules.as_deref()).absolute();
+        let kernels = self.kernel.iter().map(kernel).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.modules.is_some() && !kernels.iter().any(|kernel| matches!(kernel, Kernel::Own { .. })) {
+            bail!(Usage("--modules is for a kernel of your own; say --kernel PATH, its bzImage".into()));
+        }
+        Ok(kernels)
+    }
+
+    /// Each kernel with the rig that runs it; `auto` says which rig that is where it was not said, and which kernel where
+    /// none was.
+    fn rigs(
+        &self,
+        kernels: &[Kernel],
+        auto: impl Fn(Option<&Kernel>) -> anyhow::Result<(String, Kernel)>,
+    ) -> anyhow::Result<Vec<(String, Kernel)>> {
+        match (self.rig.as_str(), kernels) {
+            ("auto", []) => Ok(vec![auto(None)?]),
+            ("auto", kernels) => kernels.iter().map(|kernel| auto(Some(kernel))).collect(),
+            ("guest", []) => Ok(vec![("guest".into(), doctor::guest_kernel())]),
+            (rig, []) => Ok(vec![(rig.into(), Kernel::Host)]),
+            (rig, kernels) => Ok(kernels.iter().map(|kernel| (rig.into(), kernel.clone())).collect()),
+        }
     }
 }
 

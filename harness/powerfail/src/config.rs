@@ -1,17 +1,24 @@
-//! What a run was asked for, as it is kept in its folder: every phase, and `--resume`, reads it from there.
+//! What a run was asked for, as it is kept in its folder: every phase, and `--resume`, reads it from there. A run is a list
+//! of cells, each with everything that decides it; how the list came about (options of `run`, a matrix file) is not kept.
+
+use std::collections::HashSet;
 
 use anyhow::bail;
 use powerfail_drive::cache::{Cache, Policy};
 use powerfail_drive::request::Geometry;
 use powerfail_drive::units::AtomicUnit;
+use powerfail_ledger::Expectation;
 use powerfail_seed::Seed;
 use powerfail_workloads::Spec;
+use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::modes::{MODES, Mode};
+use crate::filesystems;
+use crate::kernels::Kernel;
+use crate::rigs;
 
 /// The format of `run.json` that this version writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Everything that decides what a run does. Two runs with equal configurations differ only by what the kernel did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,19 +26,47 @@ pub const FORMAT: u32 = 1;
 pub struct Config {
     /// The format.
     pub format: u32,
-    /// Seed of all decisions.
+    /// Seed of all decisions, as it was said.
     pub seed: u64,
-    /// File system.
+    /// The cells, in the order in which they run.
+    pub cells: Vec<CellConfig>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellConfig {
+    /// Name of its folder; no two cells of a run share one.
+    pub name: String,
+    /// File system, by name.
     pub fs: String,
-    /// Modes, by name.
-    pub modes: Vec<String>,
-    /// `--mode all`: every mode, in the variants where they matter.
-    pub all_modes: bool,
-    /// More options of mkfs.
+    /// Mode, by name.
+    pub mode: String,
+    /// More options of mkfs than the mode's own.
     pub mkfs_opts: String,
-    /// More mount options.
+    /// More mount options than the mode's own.
     pub mount_opts: String,
-    /// Size of the drive in bytes.
+    /// The drive.
+    pub drive: DriveConfig,
+    /// The workload with its options and its seed.
+    pub workload: Spec,
+    /// Seed of the cell's decisions.
+    pub seed: Seed,
+    /// Distinct images to judge.
+    pub states: u64,
+    /// The rig.
+    pub rig: String,
+    /// The kernel that it runs.
+    pub kernel: Kernel,
+    /// What is expected, if the file system's own expectation is not what counts.
+    pub expectation: Option<Expectation>,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveConfig {
+    /// Size in bytes.
     pub size: u64,
     /// Size of the write cache in bytes.
     pub cache_bytes: u64,
@@ -39,15 +74,7 @@ pub struct Config {
     pub cache_policy: String,
     /// Atomic unit in bytes; none: the mode's own.
     pub atomic: Option<u64>,
-    /// The workload with its options.
-    pub workload: Spec,
-    /// Distinct images to judge, per cell.
-    pub states: u64,
-    /// The rig.
-    pub rig: String,
-    /// The kernel that a guest runs, such as `debian-6.1`; `host` on host rigs.
-    pub kernel: String,
-    /// How many later requests a reply may be held back for; 0: not at all.
+    /// Without a write cache: how many later requests a reply may be held back for; 0: not at all.
     pub hold_depth: u32,
     /// How long a reply may be held back, in microseconds.
     pub hold_us: u64,
@@ -59,20 +86,62 @@ impl Config {
     /// # Errors
     /// The sentence for the user.
     pub fn check(&self) -> anyhow::Result<()> {
-        if self.fs != "ext4" {
-            bail!("there is no file system `{}` here; this version knows ext4", self.fs);
+        let mut names = HashSet::new();
+        if self.cells.is_empty() {
+            bail!("there is no cell to run; name at least one mode");
         }
-        for mode in &self.modes {
-            if Mode::named(mode).is_none() {
-                let names: Vec<_> = MODES.iter().map(|mode| mode.name).collect();
-                bail!("there is no mode `{mode}`; there are {} and `all`", names.join(", "));
+        for cell in &self.cells {
+            if !names.insert(&cell.name) {
+                bail!("two cells are called {}; say one of them once", cell.name);
             }
+            cell.check()?;
         }
+        Ok(())
+    }
+}
+
+impl CellConfig {
+    /// Refuses a cell that can't be run, with what to say instead.
+    ///
+    /// # Errors
+    /// The sentence for the user.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if self.name.is_empty() || self.name.starts_with('.') || !self.name.chars().all(plain) {
+            bail!("`{}` can't be a folder's name; use letters, digits, `-`, `.` and `_`", self.name);
+        }
+        let Some(fs) = filesystems::named(&self.fs) else {
+            bail!("there is no file system `{}`; there are {}", self.fs, filesystems::names());
+        };
+        if fs.mode(&self.mode).is_none() {
+            let names: Vec<_> = fs.modes().iter().map(|mode| mode.name).collect();
+            bail!("{} has no mode `{}`; it has {} and `all`", self.fs, self.mode, names.join(", "));
+        }
+        self.drive.check()?;
+        if self.drive.size < fs.smallest() {
+            let (size, smallest) = (self.drive.size, fs.smallest() >> 20);
+            bail!("a drive of {size} bytes is too small for {}; at least {smallest}M", self.fs);
+        }
+        if self.states == 0 {
+            bail!("--states 0 judges nothing; say at least 1");
+        }
+        if !rigs::NAMES.contains(&self.rig.as_str()) {
+            bail!("there is no rig `{}`; there are {} and auto", self.rig, rigs::NAMES.join(", "));
+        }
+        rigs::check_kernel(&self.rig, &self.kernel)?;
+        self.workload.check().map_err(anyhow::Error::msg)
+    }
+
+    /// The atomic unit that was asked for.
+    pub fn unit(&self) -> Option<AtomicUnit> {
+        self.drive.atomic.and_then(AtomicUnit::from_bytes)
+    }
+}
+
+impl DriveConfig {
+    fn check(&self) -> anyhow::Result<()> {
         if Geometry::new(self.size).is_none() {
             bail!("a drive of {} bytes is no whole number of 512-byte sectors; say for example --size 512M", self.size);
-        }
-        if self.size < 32 << 20 {
-            bail!("a drive of {} bytes is too small for ext4 with a 4 MiB journal; at least 32M", self.size);
         }
         if self.atomic.is_some_and(|bytes| AtomicUnit::from_bytes(bytes).is_none()) {
             bail!("--atomic is 512 or 4096");
@@ -83,19 +152,7 @@ impl Config {
         if !["fifo", "elevator", "random"].contains(&self.cache_policy.as_str()) {
             bail!("there is no cache policy `{}`; there are fifo, elevator and random", self.cache_policy);
         }
-        if self.states == 0 {
-            bail!("--states 0 judges nothing; say at least 1");
-        }
-        let Spec::Mason(mason) = &self.workload;
-        if mason.seconds == 0 || mason.steps == Some(0) {
-            bail!("a workload of no seconds or no steps promises nothing that could be broken; say at least 1");
-        }
         Ok(())
-    }
-
-    /// The atomic unit that was asked for.
-    pub fn unit(&self) -> Option<AtomicUnit> {
-        self.atomic.and_then(AtomicUnit::from_bytes)
     }
 
     /// The cache's policy, in a cell.

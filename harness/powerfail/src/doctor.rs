@@ -2,6 +2,7 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,12 @@ use powerfail_drive::event::Header;
 use powerfail_drive::live::Unrecorded;
 use powerfail_drive::request::Geometry;
 use powerfail_nbd::{Address, Config, Exports, Farewell, Reach, Server};
-use powerfail_rig::doctor::{Probe, State, probe_host_loop};
+use powerfail_rig::doctor::{Probe, State, probe_host_loop, probe_host_nbd};
 
+use crate::cell::Cell;
+use crate::filesystems::FileSystem;
+use crate::folder::Usage;
+use crate::kernels::Kernel;
 use crate::rigs;
 use crate::served_drive::ServedDrive;
 
@@ -53,41 +58,89 @@ pub fn doctor(json: bool) -> anyhow::Result<u8> {
     Ok(if usable { 0 } else { 4 })
 }
 
+/// Refuses to go on where a cell can't be tested, and says what to install.
+///
+/// # Errors
+/// [`CantTest`].
+pub fn require(cell: &Cell) -> anyhow::Result<()> {
+    let (tools, package) = cell.fs.tools();
+    if let Some(tool) = tools.iter().find(|tool| !powerfail_rig::doctor::has_tool(tool)) {
+        return Err(CantTest(format!("{tool} is not installed: apt-get install {package}")).into());
+    }
+    require_rig(&cell.rig, &cell.kernel, cell.fs)
+}
+
 /// Refuses to go on where a rig does not work, and says what to install.
 ///
 /// # Errors
 /// [`CantTest`].
-pub fn require(rig: &str, kernel: &str) -> anyhow::Result<()> {
-    if rig != "host-loop" {
-        return rigs::named(rig, kernel).map(|_| ()).map_err(|error| CantTest(format!("{error:#}")).into());
-    }
+pub fn require_rig(rig: &str, kernel: &Kernel, fs: &'static dyn FileSystem) -> anyhow::Result<()> {
+    let probes = match rig {
+        "host-loop" => probes(),
+        "host-nbd" => probes_of(probe_host_nbd),
+        _ => {
+            return match rigs::set_up(rig, kernel, fs) {
+                Err(error) if !error.is::<Usage>() => Err(CantTest(format!("{error:#}")).into()),
+                other => other.map(|_| ()),
+            };
+        }
+    };
     let missing: Vec<_> =
-        probes().into_iter().filter(|probe| probe.required && !probe.works()).map(|probe| probe.detail).collect();
-    if missing.is_empty() { Ok(()) } else { Err(CantTest(missing.join(" ")).into()) }
+        probes.into_iter().filter(|probe| probe.required && !probe.works()).map(|probe| probe.detail).collect();
+    if !missing.is_empty() {
+        return Err(CantTest(missing.join(" ")).into());
+    }
+    let of_fs = powerfail_rig::doctor::file_system(fs.kernel_name());
+    if of_fs.works() { Ok(()) } else { Err(CantTest(of_fs.detail).into()) }
 }
 
 /// The kernel of guests that were not asked for by name.
-const GUEST_KERNEL: &str = "debian-6.1";
+pub fn guest_kernel() -> Kernel {
+    Kernel::Debian("6.1".into())
+}
 
 /// The first rig that works, with its kernel, and why.
 ///
 /// # Errors
 /// [`CantTest`] with what each of them lacks.
-pub fn choose() -> anyhow::Result<(&'static str, &'static str, String)> {
-    let Err(host) = require("host-loop", "host") else {
+pub fn choose(fs: &'static dyn FileSystem) -> anyhow::Result<(&'static str, Kernel, String)> {
+    let Err(host) = require_rig("host-loop", &Kernel::Host, fs) else {
         let why =
             "rig host-loop: the machine's own kernel, nbdfuse and a loop device; it works here and is the fastest";
-        return Ok(("host-loop", "host", why.into()));
+        return Ok(("host-loop", Kernel::Host, why.into()));
     };
-    match require("guest", GUEST_KERNEL) {
-        Ok(()) => Ok(("guest", GUEST_KERNEL, format!("rig guest, {GUEST_KERNEL}: host-loop is {host}"))),
-        Err(guest) => Err(CantTest(format!("host-loop: {host}; guest: {guest}")).into()),
+    let Err(nbd) = require_rig("host-nbd", &Kernel::Host, fs) else {
+        return Ok(("host-nbd", Kernel::Host, format!("rig host-nbd: host-loop is {host}")));
+    };
+    let kernel = guest_kernel();
+    match require_rig("guest", &kernel, fs) {
+        Ok(()) => {
+            let why = format!("rig guest, {kernel}: host-loop is {host}; host-nbd is {nbd}");
+            Ok(("guest", kernel, why))
+        }
+        Err(guest) => Err(CantTest(format!("host-loop: {host}; host-nbd: {nbd}; guest: {guest}")).into()),
+    }
+}
+
+/// The rig on which the machine's own kernel is tested.
+///
+/// # Errors
+/// [`CantTest`] with what each of them lacks.
+pub fn choose_host(fs: &'static dyn FileSystem) -> anyhow::Result<&'static str> {
+    let Err(host) = require_rig("host-loop", &Kernel::Host, fs) else { return Ok("host-loop") };
+    match require_rig("host-nbd", &Kernel::Host, fs) {
+        Ok(()) => Ok("host-nbd"),
+        Err(nbd) => Err(CantTest(format!("host-loop: {host}; host-nbd: {nbd}")).into()),
     }
 }
 
 fn probes() -> Vec<Probe> {
+    probes_of(probe_host_loop)
+}
+
+fn probes_of(probe: fn(&Path, &[&str]) -> Vec<Probe>) -> Vec<Probe> {
     match std::env::current_exe() {
-        Ok(program) => probe_host_loop(&program, &["agent"]),
+        Ok(program) => probe(&program, &["agent"]),
         Err(error) => vec![failed("the program itself", &error.to_string())],
     }
 }
@@ -114,7 +167,7 @@ fn talk() -> anyhow::Result<()> {
     const SIZE: u64 = 1 << 20;
     const LIMIT: Duration = Duration::from_secs(10);
     let geometry = Geometry::new(SIZE).expect("whole sectors");
-    let drive = Arc::new(ServedDrive::new(Header { geometry, write_cache: true }, Unrecorded));
+    let drive = Arc::new(ServedDrive::new(Header { geometry, write_cache: true }, true, Unrecorded));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let server = {
         let _inside = runtime.enter();

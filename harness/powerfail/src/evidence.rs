@@ -5,6 +5,8 @@
 use powerfail_agent::protocol::{Log, ToolRan};
 use powerfail_workloads::Observation;
 
+use crate::filesystems::FileSystem;
+
 /// All that was seen, as far as it went: after a refused mount there is nothing to walk.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
@@ -16,10 +18,31 @@ pub struct Evidence {
     pub walk: Option<Walking>,
     /// The kernel's lines from the unmount.
     pub unmount: Option<Log>,
-    /// `e2fsck -fn` after it.
-    pub fsck: Option<ToolRan>,
+    /// fsck after it.
+    pub fsck: Option<Fsck>,
     /// The second mount, which must have nothing to recover.
     pub again: Option<Mounting>,
+}
+
+/// What fsck said.
+#[derive(Clone, Debug)]
+pub struct Fsck {
+    /// The command, without the device.
+    pub command: String,
+    /// What it said of this very file system, line by line; the names of passes and the like are left out.
+    pub said: Vec<String>,
+    /// How it ended, with all that it said.
+    pub ran: ToolRan,
+}
+
+impl Fsck {
+    /// What a file system's check said.
+    pub fn of(fs: &dyn FileSystem, ran: ToolRan) -> Fsck {
+        let words: Vec<_> = fs.fsck().iter().filter(|word| **word != "{device}").copied().collect();
+        let lines = ran.stdout.lines().chain(ran.stderr.lines()).map(str::trim);
+        let said = lines.filter(|line| !line.is_empty() && !fs.fsck_chats(line)).map(String::from).collect();
+        Fsck { command: words.join(" "), said, ran }
+    }
 }
 
 /// How a mount went.

@@ -60,10 +60,10 @@ impl Folder {
             }
             if folder.config != *config {
                 let text = format!(
-                    "{} holds another run (seed {}, modes {}); resume it with its own options, or name a new folder",
+                    "{} holds another run (seed {}, cells {}); resume it with its own options, or name a new folder",
                     path.display(),
                     folder.config.seed,
-                    folder.config.modes.join(",")
+                    folder.config.cells.iter().map(|cell| cell.name.as_str()).collect::<Vec<_>>().join(", ")
                 );
                 bail!(Usage(text));
             }

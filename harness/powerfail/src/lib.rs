@@ -1,7 +1,7 @@
 //! The program: its phases, its checks and its command line.
 //!
 //! ```text
-//! cli -> config -> cell
+//! cli -> axes -> config -> cell   (filesystems, modes, kernels)
 //!   record      served_drive + recording_file <- rig                         => DIR/CELL/recording
 //!   plan_file   recording -> explorers                                       => DIR/CELL/plan.jsonl
 //!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
@@ -10,6 +10,7 @@
 //!   serve, ctl  a drive to use by hand: attach, use, cut, restore, look
 //! ```
 
+pub mod axes;
 pub mod bench;
 pub mod casebook;
 pub mod cell;
@@ -18,8 +19,10 @@ pub mod cli;
 pub mod config;
 pub mod doctor;
 pub mod evidence;
+pub mod filesystems;
 pub mod folder;
 pub mod image;
+pub mod kernels;
 pub mod modes;
 pub mod plan_file;
 pub mod progress;

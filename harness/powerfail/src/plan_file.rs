@@ -3,7 +3,6 @@
 //! A plan is sealed: its first line holds the digest of all of it. Verification takes the image's digest and the explorer
 //! from here, so a line that was altered by hand would put something in the ledger that nobody has judged.
 
-use powerfail_drive::cache::Description;
 use powerfail_drive::explore::{Planned, Span, Walk, plan};
 use powerfail_drive::units::AtomicUnit;
 use powerfail_seed::Seed;
@@ -59,8 +58,8 @@ pub struct PlanFile {
 ///
 /// # Errors
 /// [`Usage`] if the recording is damaged or truncated.
-pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u64) -> anyhow::Result<PlanFile> {
-    let digest = recording.digest().to_owned();
+pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped) -> anyhow::Result<PlanFile> {
+    let (digest, states) = (recording.digest().to_owned(), cell.states);
     if folder.plan().exists() {
         let plan = read(folder)?;
         if plan.head.recording == digest && plan.head.asked == states {
@@ -77,7 +76,7 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
         asked: states,
         duplicates: made.duplicates,
         cuts: (first, last),
-        torn_superblocks: torn_superblocks(recording.bytes(), cell.drive, &made.states)?,
+        torn_superblocks: torn_superblocks(recording.bytes(), cell, &made.states)?,
         seal: String::new(),
     };
     let entries: Vec<Entry> = made
@@ -103,12 +102,12 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, states: u
     Ok(PlanFile { head, entries })
 }
 
-/// Counts the states in which the ext4 superblock (bytes 1024 to 2047, so sectors 2 and 3) is torn.
-fn torn_superblocks(recording: &[u8], drive: Description, states: &[Planned]) -> anyhow::Result<Option<u64>> {
-    if drive.unit != AtomicUnit::B512 {
+/// Counts the states in which the superblock (bytes 1024 to 2047, so sectors 2 and 3) is torn.
+fn torn_superblocks(recording: &[u8], cell: &Cell, states: &[Planned]) -> anyhow::Result<Option<u64>> {
+    if cell.drive.unit != AtomicUnit::B512 || !cell.fs.superblock_in_two_sectors() {
         return Ok(None);
     }
-    let mut walk = Walk::new(recording, drive)?;
+    let mut walk = Walk::new(recording, cell.drive)?;
     let mut torn = 0;
     for state in states {
         walk.advance(state.recipe.cut)?;

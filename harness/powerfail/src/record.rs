@@ -8,13 +8,12 @@ use anyhow::{Context, bail};
 use powerfail_agent::protocol::{Attached, Source};
 use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
 use powerfail_drive::live::Sink;
-use powerfail_nbd::{Config as Serving, Exports, Farewell, Hold};
+use powerfail_nbd::{Config as Serving, Exports, Farewell};
 use powerfail_rig::{MountOutcome, RunOutcome, UnmountOutcome};
 use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
-use crate::config::Config;
 use crate::folder::{CellFolder, write_whole};
 use crate::recording_file::FileSink;
 use crate::rigs::Rig;
@@ -47,7 +46,7 @@ pub struct About {
 ///
 /// # Errors
 /// If the rig or the harness fails, or the user stops it; then nothing is left of it.
-pub fn record(config: &Config, cell: &Cell, folder: &CellFolder, rig: &dyn Rig, stop: &Stop) -> anyhow::Result<About> {
+pub fn record(cell: &Cell, folder: &CellFolder, rig: &dyn Rig, stop: &Stop) -> anyhow::Result<About> {
     let started = Instant::now();
     let part = folder.recording_part();
     match fs::remove_file(&part) {
@@ -56,8 +55,8 @@ pub fn record(config: &Config, cell: &Cell, folder: &CellFolder, rig: &dyn Rig, 
         Err(error) => bail!("can't remove {}: {error}", part.display()),
     }
     let sink = FileSink::create(&part, cell.header).with_context(|| format!("can't write {}", part.display()))?;
-    let drive = Arc::new(ServedDrive::new(cell.header, sink));
-    let recorded = serve_and_run(config, cell, rig, stop, &drive);
+    let drive = Arc::new(ServedDrive::new(cell.header, cell.offers_flush(), sink));
+    let recorded = serve_and_run(cell, rig, stop, &drive);
     let sink = drive.close();
     let mut about = match recorded {
         Ok(about) => about,
@@ -80,7 +79,6 @@ pub fn record(config: &Config, cell: &Cell, folder: &CellFolder, rig: &dyn Rig, 
 /// # Errors
 /// If the rig fails or the user stops it.
 pub fn serve_and_run<S: Sink + 'static>(
-    config: &Config,
     cell: &Cell,
     rig: &dyn Rig,
     stop: &Stop,
@@ -89,12 +87,7 @@ pub fn serve_and_run<S: Sink + 'static>(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let server = {
         let _inside = runtime.enter();
-        let hold = (config.hold_depth > 0 && !cell.mode.write_cache).then(|| Hold {
-            seed: cell.seed.at("hold", &[]),
-            depth: config.hold_depth,
-            max_time: Duration::from_micros(config.hold_us),
-        });
-        let serving = Serving { hold, ..Serving::default() };
+        let serving = Serving { hold: cell.hold, ..Serving::default() };
         rig.bind(&cell.name)?.serve(Exports::one(drive.clone()), serving)?
     };
     let result = run_on(cell, rig, stop, drive, rig.drive(server.address()));
@@ -116,11 +109,13 @@ fn run_on<S: Sink>(
     if ran.code != Some(0) {
         bail!("{} failed: {}{}", cell.mkfs_argv().join(" "), ran.stdout, ran.stderr);
     }
-    let journal = agent.tool(&["debugfs", "-R", "stat <8>", "{device}"], LIMIT)?;
-    let journal = journal_blocks(&journal.stdout);
+    let journal = match cell.fs.journal() {
+        Some(place) => (place.blocks)(&agent.tool(place.argv, LIMIT)?.stdout),
+        None => Vec::new(),
+    };
     drive.mark("mkfs-end")?;
     stop.check()?;
-    match agent.mount("ext4", &cell.mount, LIMIT, LIMIT)? {
+    match agent.mount(cell.fs.kernel_name(), &cell.mount, LIMIT, LIMIT)? {
         MountOutcome::Mounted { .. } => {}
         MountOutcome::Refused { message, log, .. } => {
             let said: Vec<_> = log.lines.iter().map(|line| line.text.as_str()).collect();
@@ -160,33 +155,4 @@ fn run_on<S: Sink>(
     let kernel = agent.hello().kernel.clone();
     agent.quit(LIMIT)?;
     Ok(About { kernel, attached, journal, steps, workload_ms, took_ms: 0 })
-}
-
-/// The extents of inode 8 (the journal) from `debugfs`'s `stat`: `(0-1023):32768-33791, …`.
-fn journal_blocks(stat: &str) -> Vec<(u64, u64)> {
-    let Some((_, extents)) = stat.split_once("EXTENTS:").or_else(|| stat.split_once("BLOCKS:")) else {
-        return Vec::new();
-    };
-    let extents = extents.split(',').filter(|extent| !extent.contains("IND") && !extent.contains("ETB"));
-    let range = |extent: &str| {
-        let (_, blocks) = extent.trim().split_once(':')?;
-        let blocks = blocks.split_whitespace().next()?;
-        let (first, last) = blocks.split_once('-').unwrap_or((blocks, blocks));
-        Some((first.parse().ok()?, last.parse().ok()?))
-    };
-    extents.filter_map(range).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debugfs_says_where_the_journal_is() {
-        let stat = "Inode: 8   Type: regular\nEXTENTS:\n(0-1023):32768-33791, (1024): 40000\n";
-        assert_eq!(journal_blocks(stat), [(32768, 33791), (40000, 40000)]);
-        let old = "BLOCKS:\n(0-11):100-111, (IND):112, (12-1023):113-1124\nTOTAL: 1025\n";
-        assert_eq!(journal_blocks(old), [(100, 111), (113, 1124)]);
-        assert_eq!(journal_blocks("nothing"), []);
-    }
 }

@@ -29,9 +29,9 @@ pub struct Target {
 }
 
 impl Target {
-    /// The rig that judged it, and its kernel.
-    pub fn rig(&self) -> (&str, &str) {
-        (&self.folder.config.rig, &self.folder.config.kernel)
+    /// Its cell.
+    pub fn cell(&self) -> &Cell {
+        &self.cell
     }
 }
 
@@ -101,7 +101,7 @@ fn cell_named(folder: &Folder, name: &str) -> anyhow::Result<Cell> {
 /// # Errors
 /// If the recording is not the recipe's, or can't be read.
 pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
-    let rig = rigs::named(&target.folder.config.rig, &target.folder.config.kernel)?;
+    let rig = rigs::Pool::default().get(&target.cell)?;
     let files = target.folder.cell(&target.cell.name)?;
     let recording = open_recording(&target)?;
     let about = about(&files)?;

@@ -12,6 +12,7 @@ use powerfail_reports::Tally;
 
 use crate::cell::Cell;
 use crate::config::Config;
+use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
 use crate::plan_file::{self, PlanFile};
 use crate::progress::say;
@@ -48,15 +49,21 @@ pub enum Until {
 /// If the folder can't be used, the user stops it, or a result can't be kept. A cell that breaks is in the ledger, and
 /// the others go on.
 pub fn run(folder: &Folder, effort: Effort, until: Until, stop: &Stop) -> anyhow::Result<Tally> {
-    let rig = rigs::Lazy::of(&folder.config);
+    let rigs = rigs::Pool::default();
     let (mut ledger, contents) = folder.ledger(|| header(&folder.config))?;
     let mut known = Known::of(&contents);
     for cell in Cell::all(&folder.config) {
         stop.check()?;
         let mut keeper = Keeper { ledger: &mut ledger, known: &mut known };
-        match run_cell(folder, &cell, effort, until, stop, &rig, &mut keeper) {
+        match run_cell(folder, &cell, effort, until, stop, &rigs, &mut keeper) {
             Ok(()) => {}
             Err(error) if error.is::<Stopped>() || error.is::<Usage>() => return Err(error),
+            Err(error) if error.is::<CantTest>() => {
+                let reason = error.to_string();
+                say(&format!("{}: skipped: {reason}", cell.name));
+                let case = cell.case(&kernel_of(folder, &cell));
+                keeper.append(&Line::Case(CaseEnd { case, outcome: Outcome::Skipped { reason } }))?;
+            }
             Err(error) => {
                 let reason = format!("{error:#}");
                 say(&format!("{}: broken: {reason}", cell.name));
@@ -91,18 +98,21 @@ fn run_cell(
     effort: Effort,
     until: Until,
     stop: &Stop,
-    rig: &rigs::Lazy,
+    rigs: &rigs::Pool,
     keeper: &mut Keeper<'_>,
 ) -> anyhow::Result<()> {
+    if until == Until::Verified {
+        doctor::require(cell)?;
+    }
     let files = folder.cell(&cell.name)?;
-    let about = recorded(folder, cell, &files, stop, rig)?;
+    let about = recorded(cell, &files, stop, rigs)?;
     if until < Until::Planned {
         return Ok(());
     }
     let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
     keeper.known.check_recording(cell, &recording)?;
     cell.check_drive(&recording)?;
-    let plan = plan_file::plan_cell(cell, &files, &recording, folder.config.states)?;
+    let plan = plan_file::plan_cell(cell, &files, &recording)?;
     keeper.recording(cell, &about, &recording, &plan)?;
     if until < Until::Verified {
         return Ok(());
@@ -117,7 +127,7 @@ fn run_cell(
             folder: &files,
             recording: &recording,
             about: &about,
-            rig: rig.get()?,
+            rig: &*rigs.get(cell)?,
             jobs: effort.jobs,
             until_found: effort.until_found,
         };
@@ -135,12 +145,12 @@ fn run_cell(
 }
 
 /// The recording of a cell, made if it is not there.
-fn recorded(folder: &Folder, cell: &Cell, files: &CellFolder, stop: &Stop, rig: &rigs::Lazy) -> anyhow::Result<About> {
+fn recorded(cell: &Cell, files: &CellFolder, stop: &Stop, rigs: &rigs::Pool) -> anyhow::Result<About> {
     if files.recording().exists() {
         return about(files);
     }
     say(&format!("{}: recording", cell.name));
-    record(&folder.config, cell, files, rig.get()?, stop).context("recording")
+    record(cell, files, &*rigs.get(cell)?, stop).context("recording")
 }
 
 /// What the rig said of a cell's recording.

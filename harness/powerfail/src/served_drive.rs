@@ -18,9 +18,10 @@ pub struct ServedDrive<S> {
 
 impl<S: Sink> ServedDrive<S> {
     /// A drive that reads as zeroes. Without a write cache it offers neither FLUSH nor FUA: the kernel then sees a
-    /// drive that writes through.
-    pub fn new(header: Header, sink: S) -> ServedDrive<S> {
-        let offers = Offers { flush: header.write_cache, fua: header.write_cache, ..Offers::ALL };
+    /// drive that writes through. With one, and without `offers_flush`, the kernel sees the same and is wrong.
+    pub fn new(header: Header, offers_flush: bool, sink: S) -> ServedDrive<S> {
+        let flush = header.write_cache && offers_flush;
+        let offers = Offers { flush, fua: flush, ..Offers::ALL };
         let drive = Mutex::new(Some(Drive::new(header.geometry, sink)));
         ServedDrive { geometry: header.geometry, offers, drive }
     }

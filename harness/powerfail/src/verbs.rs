@@ -6,9 +6,13 @@ use powerfail_ledger::Outcome;
 use powerfail_reports::Tally;
 use powerfail_reports::table::{self, Screen};
 
+use crate::cell::Cell;
 use crate::cli::{BenchVerb, Cli, EffortArgs, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
+use crate::config::Config;
 use crate::doctor::{self, CantTest};
+use crate::filesystems;
 use crate::folder::{Folder, Usage};
+use crate::kernels::Kernel;
 use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Until};
@@ -33,7 +37,7 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Verify { dir, effort, output } => {
             let folder = Folder::open(&dir)?;
             needs_recordings(&folder)?;
-            doctor::require(&folder.config.rig, &folder.config.kernel)?;
+            some_cell_works(&folder.config)?;
             let tally = run::run(&folder, effort.effort(), Until::Verified, &Stop::listen()?)?;
             show(&tally, &dir, &output)
         }
@@ -51,11 +55,11 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Ctl(args) => serve::ctl(&args),
         Verb::Recording { verb } => recording(verb),
         Verb::Bench { verb: BenchVerb::Verify { states, jobs, files, rounds, json } } => {
-            doctor::require("host-loop", "host")?;
+            doctor::require_rig("host-loop", &Kernel::Host, filesystems::named("ext4").expect("it is there"))?;
             bench::verify::bench(states, jobs, files, rounds, json)
         }
         Verb::Bench { verb: BenchVerb::Record { steps, rounds, json } } => {
-            doctor::require("host-loop", "host")?;
+            doctor::require_rig("host-loop", &Kernel::Host, filesystems::named("ext4").expect("it is there"))?;
             bench::record::bench(steps, rounds, json)
         }
     }
@@ -75,14 +79,8 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 }
 
 fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
-    let mut config = args.config()?;
-    if args.rig == "auto" {
-        let (rig, kernel, why) = doctor::choose()?;
-        (config.rig, config.kernel) = (rig.into(), kernel.into());
-        say(&why);
-    } else {
-        doctor::require(&config.rig, &config.kernel)?;
-    }
+    let config = args.config()?;
+    some_cell_works(&config)?;
     let stop = Stop::listen()?;
     let folder = Folder::begin(&args.out, &config, args.resume)?;
     say(&format!("seed {}", config.seed));
@@ -95,9 +93,22 @@ fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
     Ok(code)
 }
 
+/// A run in which every cell would be skipped is not begun. A cell that can't be tested beside others that can is skipped.
+fn some_cell_works(config: &Config) -> anyhow::Result<()> {
+    let mut first = None;
+    for cell in Cell::all(config) {
+        match doctor::require(&cell) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is::<CantTest>() => first = first.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    first.map_or(Ok(()), Err)
+}
+
 /// `plan` and `verify` make no recordings of their own.
 fn needs_recordings(folder: &Folder) -> anyhow::Result<()> {
-    for cell in crate::cell::Cell::all(&folder.config) {
+    for cell in Cell::all(&folder.config) {
         if !folder.path().join(&cell.name).join("recording").is_file() {
             let text = format!(
                 "{} has no recording of {}; go on with `powerfail run --resume`",
@@ -164,8 +175,7 @@ fn report(dirs: &[PathBuf], output: &OutputArgs, markdown: Option<&Path>) -> any
 
 fn replayed(what: &str, dir: Option<&Path>, times: u32, json: bool) -> anyhow::Result<u8> {
     let target = replay::target(what, dir)?;
-    let (rig, kernel) = target.rig();
-    doctor::require(rig, kernel)?;
+    doctor::require(target.cell())?;
     let replayed = replay::replay(target, times)?;
     let same = replayed.iter().filter(|replayed| replayed.same()).count();
     let broken = replayed.iter().any(|replayed| matches!(replayed.judged.outcome, Outcome::Broken { .. }));

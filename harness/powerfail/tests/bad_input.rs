@@ -15,10 +15,19 @@ fn options_that_cannot_be_are_refused_before_anything_is_made() {
     let out = folder.path().join("run");
     let cases: &[(&[&str], &str)] = &[
         (&["--fs", "ntfs"], "there is no file system `ntfs`"),
-        (&["--mode", "nobarrier"], "there is no mode `nobarrier`"),
-        (&["--mode", "barrier,nosuch"], "there is no mode `nosuch`"),
+        (&["--mode", "nobarrier"], "ext4 has no mode `nobarrier`"),
+        (&["--mode", "barrier,nosuch"], "ext4 has no mode `nosuch`"),
         (&["--workload", "nosuch"], "there is no workload `nosuch`"),
         (&["--rig", "nosuch"], "there is no rig `nosuch`"),
+        (&["--fs", "xfs", "--mode", "torn-512"], "xfs has no mode `torn-512`"),
+        (&["--fs", "xfs", "--size", "64M"], "too small for xfs; at least 300M"),
+        (&["--mode", "barrier,barrier"], "two cells are called ext4-barrier"),
+        (&["--kernel", "6.1"], "there is no kernel `6.1`"),
+        (&["--kernel", "./nosuch"], "there is no kernel at ./nosuch"),
+        (&["--kernel", "host", "--modules", "/"], "--modules is for a kernel of your own"),
+        (&["--kernel", "debian-6.1", "--rig", "host-loop"], "is for --rig guest"),
+        (&["--kernel", "host", "--rig", "guest"], "a guest has a kernel of its own"),
+        (&["--workload-opts", "fils=3"], "the workload mason has no option `fils`"),
         (&["--size", "67108865"], "no whole number of 512-byte sectors"),
         (&["--size", "0"], "no whole number of 512-byte sectors"),
         (&["--size", "1M"], "too small"),
@@ -67,7 +76,7 @@ fn folders_that_hold_something_else_are_left_as_they_are() {
     };
     refused(&run_folder, &[], "holds a run already; go on with --resume");
     refused(&run_folder, &["--seed", "2"], "holds a run already");
-    refused(&run_folder, &["--resume", "--seed", "2"], "holds another run (seed 1, modes barrier)");
+    refused(&run_folder, &["--resume", "--seed", "2"], "holds another run (seed 1, cells ext4-barrier)");
     refused(&run_folder, &["--resume", "--mkfs-opts=-I 512"], "holds another run");
     refused(&foreign, &[], "is not empty and holds no run");
     refused(&foreign, &["--resume"], "holds no run to resume");

@@ -205,7 +205,7 @@ fn a_configuration_that_is_newer_or_altered_is_refused() {
     let file = out.join("run.json");
     let whole = fs::read_to_string(&file).unwrap();
     let altered = [
-        ("newer", whole.replacen("\"format\": 1", "\"format\": 2", 1), "format 2"),
+        ("newer", whole.replacen("\"format\": 2", "\"format\": 3", 1), "format 3"),
         ("no JSON", "hello".to_owned(), "configuration"),
         ("an unknown field", whole.replacen("\"seed\"", "\"seeds\"", 1), "configuration"),
         ("an unknown mode", whole.replacen("\"barrier\"", "\"nosuch\"", 1), "nosuch"),

@@ -48,7 +48,7 @@ fn another_number_of_states_is_another_plan_of_the_same_recording() {
         copy(&out, &here);
         let file = here.join("run.json");
         let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        config["states"] = count.into();
+        config["cells"][0]["states"] = count.into();
         fs::write(&file, config.to_string()).unwrap();
         run(program().arg("plan").arg(&here)).expect(0);
         let recipes = planned(&here, BARRIER);

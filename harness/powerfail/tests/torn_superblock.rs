@@ -101,7 +101,8 @@ fn the_program_finds_the_torn_superblock_and_knows_it() {
             .expect(code)
             .json()
     };
-    let mode = powerfail::modes::Mode::named("torn-512").unwrap();
+    let ext4 = powerfail::filesystems::named("ext4").unwrap();
+    let expectation = ext4.expectation(ext4.mode("torn-512").unwrap(), "");
     for survive in [[2], [3]] {
         let told = replay(&survive, 0);
         for outcome in told["outcomes"].as_array().unwrap() {
@@ -110,7 +111,7 @@ fn the_program_finds_the_torn_superblock_and_knows_it() {
                 matches!(&findings[..], [one] if one.kind == powerfail_ledger::FindingKind::Mounts),
                 "{findings:?}"
             );
-            assert!(mode.expectation("").allows(&findings[0]), "{findings:?}");
+            assert!(expectation.allows(&findings[0]), "{findings:?}");
             assert_eq!(outcome, &told["outcomes"][0], "each replay says the same");
         }
     }

@@ -74,6 +74,39 @@ pub fn probe_host_loop(program: &Path, arguments: &[&str]) -> Vec<Probe> {
     probes
 }
 
+/// Everything that the rig `host-nbd` uses beyond what every host rig needs.
+pub fn probe_host_nbd(program: &Path, arguments: &[&str]) -> Vec<Probe> {
+    let mut probes = vec![root(), nbd_driver(), NBD_CLIENT.probe(), kernel_log(), memory_files()];
+    let needs: Vec<&str> = probes.iter().filter(|probe| !probe.works()).map(|probe| probe.name.as_str()).collect();
+    let agent = if needs.contains(&"root") || needs.contains(&"kernel log") || needs.contains(&"memory files") {
+        agent(program, arguments, &needs)
+    } else {
+        agent(program, arguments, &[])
+    };
+    probes.push(agent);
+    probes
+}
+
+const NBD_CLIENT: Tool = tool("nbd-client", "nbd-client", true, "connects a drive to the kernel's NBD driver");
+
+fn nbd_driver() -> Probe {
+    let works = Path::new("/sys/block/nbd0").exists() && Path::new("/dev/nbd0").exists();
+    let (state, detail) = if works {
+        (State::Works, "The kernel's NBD driver is there.".to_string())
+    } else {
+        let what = "the kernel's NBD driver".to_string();
+        let detail = "There is no /dev/nbd0: load the kernel's module with `modprobe nbd` (package linux-image-amd64 has it), \
+                      or use the rig guest.";
+        (State::Missing { what, package: Some("linux-image-amd64".into()) }, detail.to_string())
+    };
+    Probe { name: "nbd in the kernel".into(), state, required: true, detail }
+}
+
+/// Whether a tool is where agents look for it.
+pub fn has_tool(name: &str) -> bool {
+    TOOL_FOLDERS.iter().any(|folder| runs(&Path::new(folder).join(name)))
+}
+
 /// A program that the rig runs.
 struct Tool {
     name: &'static str,
@@ -88,9 +121,9 @@ const fn tool(name: &'static str, package: &'static str, required: bool, purpose
 
 const TOOLS: &[Tool] = &[
     tool("nbdfuse", "libnbd-bin", true, "makes a file of the drive's NBD export"),
-    tool("mkfs.ext4", "e2fsprogs", true, "makes ext4 and ext3"),
-    tool("e2fsck", "e2fsprogs", true, "judges ext4 and ext3"),
-    tool("dumpe2fs", "e2fsprogs", true, "says what is in an ext4 superblock"),
+    tool("mkfs.ext4", "e2fsprogs", false, "makes ext4, ext3 and ext2"),
+    tool("e2fsck", "e2fsprogs", false, "judges ext4, ext3 and ext2"),
+    tool("dumpe2fs", "e2fsprogs", false, "says what is in an ext4 superblock"),
     tool("debugfs", "e2fsprogs", false, "looks into ext4 by hand"),
     tool("mkfs.xfs", "xfsprogs", false, "makes XFS"),
     tool("xfs_repair", "xfsprogs", false, "judges XFS"),
@@ -102,7 +135,7 @@ const TOOLS: &[Tool] = &[
 ];
 
 /// File systems with a sentence for each.
-const FILE_SYSTEMS: &[&str] = &["ext4", "xfs", "btrfs"];
+const FILE_SYSTEMS: &[&str] = &["ext4", "ext3", "ext2", "xfs", "btrfs"];
 
 impl Tool {
     fn probe(&self) -> Probe {
@@ -183,7 +216,8 @@ fn scratch_image() -> rustix::io::Result<File> {
 /// Bytes of the image that the probe attaches.
 const SCRATCH: u64 = 1 << 20;
 
-fn file_system(name: &str) -> Probe {
+/// Whether the kernel has a file system.
+pub fn file_system(name: &str) -> Probe {
     let listed = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let built_in = listed.lines().any(|line| line.trim() == name);
     let (state, detail) = if built_in {
@@ -194,7 +228,7 @@ fn file_system(name: &str) -> Probe {
         let what = format!("{name} in the kernel");
         (State::Missing { what, package: None }, format!("The kernel has no {name}; its cells are skipped."))
     };
-    Probe { name: format!("{name} in the kernel"), state, required: name == "ext4", detail }
+    Probe { name: format!("{name} in the kernel"), state, required: false, detail }
 }
 
 fn module_of(name: &str) -> Option<PathBuf> {

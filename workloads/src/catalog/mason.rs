@@ -95,6 +95,19 @@ impl Workload for Mason {
         let length = self.steps.map_or(format!("seconds={}", self.seconds), |steps| format!("steps={steps}"));
         format!("mason workers={} {length} files={} seed={}", self.workers, self.files, self.seed)
     }
+
+    fn reseed(&mut self, seed: Seed) {
+        self.seed = seed;
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.seconds == 0 || self.steps == Some(0) {
+            return Err(
+                "a workload of no seconds or no steps promises nothing that could be broken; say at least 1".into()
+            );
+        }
+        Ok(())
+    }
 }
 
 const SHARED: &str = "shared";

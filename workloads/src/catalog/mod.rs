@@ -1,9 +1,11 @@
 //! The workloads there are. A new one is a file that implements [`Workload`] and a line in the list below.
 
 pub mod mason;
+mod options;
 
 use crate::hog::Hog;
 use crate::steps::Steps;
+use powerfail_seed::Seed;
 use serde::{Deserialize, Serialize};
 
 /// A workload: its directories, its workers and their steps, as a pure function of its options.
@@ -20,6 +22,13 @@ pub trait Workload {
     fn hog(&self) -> Hog;
     /// One line for people, the options that matter in it.
     fn describe(&self) -> String;
+    /// Takes the seed that decides every step.
+    fn reseed(&mut self, seed: Seed);
+    /// Refuses options that promise nothing, or can't be run, with a sentence for the user.
+    ///
+    /// # Errors
+    /// That sentence.
+    fn check(&self) -> Result<(), String>;
 }
 
 /// When a workload ends: at whichever comes first.
@@ -57,7 +66,30 @@ macro_rules! catalog {
                 }
             }
 
+            /// Its name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Spec::$variant(_) => $name,)+
+                }
+            }
+
+            /// The same with the options that `text` changes: `key=value,key=value`.
+            ///
+            /// # Errors
+            /// A sentence for the user: which key is none, with those there are, or which value does not fit.
+            pub fn with_options(&self, text: &str) -> Result<Spec, String> {
+                match self {
+                    $(Spec::$variant(options) => options::changed($name, options, text).map(Spec::$variant),)+
+                }
+            }
+
             fn workload(&self) -> &dyn Workload {
+                match self {
+                    $(Spec::$variant(options) => options,)+
+                }
+            }
+
+            fn workload_mut(&mut self) -> &mut dyn Workload {
                 match self {
                     $(Spec::$variant(options) => options,)+
                 }
@@ -68,6 +100,15 @@ macro_rules! catalog {
 
 catalog! {
     "mason" Mason(mason::Mason),
+}
+
+impl Spec {
+    /// The same with the seed that decides every step.
+    #[must_use]
+    pub fn with_seed(mut self, seed: Seed) -> Spec {
+        self.workload_mut().reseed(seed);
+        self
+    }
 }
 
 impl Workload for Spec {
@@ -89,6 +130,12 @@ impl Workload for Spec {
     fn describe(&self) -> String {
         self.workload().describe()
     }
+    fn reseed(&mut self, seed: Seed) {
+        self.workload_mut().reseed(seed);
+    }
+    fn check(&self) -> Result<(), String> {
+        self.workload().check()
+    }
 }
 
 #[cfg(test)]
@@ -103,5 +150,17 @@ mod tests {
             assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
         }
         assert_eq!(Spec::named("nothing"), None);
+    }
+
+    #[test]
+    fn options_are_changed_by_their_own_names() {
+        let mason = Spec::named("mason").unwrap();
+        let Spec::Mason(changed) = mason.with_options("files=7, steps=9").unwrap();
+        assert_eq!((changed.files, changed.steps), (7, Some(9)));
+        let wrong = mason.with_options("fils=7").unwrap_err();
+        assert!(wrong.contains("no option `fils`") && wrong.contains("files"), "{wrong}");
+        assert!(mason.with_options("seed=7").unwrap_err().contains("no option `seed`"));
+        assert!(mason.with_options("files=many").unwrap_err().contains("files=many"));
+        assert_eq!(mason.with_options("").unwrap(), mason);
     }
 }

@@ -4,15 +4,16 @@ pub mod loop_device;
 mod nbd_client;
 mod nbdfuse;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::protocol::{Attached, Failure, Source};
+use crate::serve::Setup as AgentSetup;
 use crate::tool::micros;
 use loop_device::{LoopDevice, Setup};
-use nbd_client::NbdClient;
+use nbd_client::{Hold, NbdClient};
 use nbdfuse::NbdFuse;
 
 /// A device that is attached. Dropping it detaches, but can't say whether that worked: [`Attachment::detach`] can.
@@ -30,12 +31,13 @@ enum Disk {
 }
 
 impl Attachment {
-    /// Attaches `source`. `folder` is the agent's own; `images` were handed over at its start.
+    /// Attaches `source`, with the folder of the agent and the images that it was handed at its start.
     ///
     /// # Errors
     /// Says which step failed; what was made before it is undone.
-    pub fn make(source: &Source, folder: &Path, images: &[File]) -> Result<Attachment, Failure> {
+    pub fn make(source: &Source, setup: &AgentSetup) -> Result<Attachment, Failure> {
         let started = Instant::now();
+        let (folder, images) = (&setup.folder, &setup.images);
         let disk = match source {
             Source::Nbd { socket } => {
                 let fuse = NbdFuse::start(socket, &folder.join("nbd"))?;
@@ -44,7 +46,10 @@ impl Attachment {
                 let device = device.map_err(|e| Failure { reason: format!("{}{}", e.reason, fuse.said()), ..e })?;
                 Disk::Loop { device, fuse: Some(fuse) }
             }
-            Source::NbdClient { host, port, export } => Disk::Nbd(NbdClient::start(host, *port, export)?),
+            Source::NbdClient { host, port, export } => {
+                let hold = if setup.own_machine { Hold::ByKernel } else { Hold::ByProcess };
+                Disk::Nbd(NbdClient::start(host, *port, export, hold)?)
+            }
             Source::Image { index, size, read_only } => {
                 let image = images.get(*index).ok_or_else(|| {
                     Failure::new("attach an image", format!("image {index} was not handed over, {} were", images.len()))

@@ -9,13 +9,21 @@
 //! - a device can be used again too early even then. Devices are taken in turn, so that the one that was just given back
 //!   is the last to be taken again.
 //!
+//! - with `-L -n` the connection is the process's (`NBD_DO_IT` of the old interface), and the device is free as soon as that
+//!   process is dead, however it died. Without, it is the kernel's own and outlives everybody. On a machine that is not
+//!   the agent's own the first is what a kill needs to leave nothing.
+//!
 //! A device in use, by whomever, is never touched: `nbd-client` refuses one that is connected, and what has a size, a
 //! client or an exclusive user is not tried.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::path::Path;
+use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::check_unused;
 use crate::protocol::{Failure, ToolRan};
@@ -34,6 +42,17 @@ pub(crate) struct NbdClient {
     tag: String,
     said: String,
     connected: bool,
+    /// The process that holds the connection, if one does.
+    holder: Option<Child>,
+}
+
+/// Who keeps a device connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The kernel, until it is told otherwise or the machine ends.
+    ByKernel,
+    /// A process, so that the device ends with it.
+    ByProcess,
 }
 
 /// The device to try first.
@@ -44,7 +63,7 @@ impl NbdClient {
     ///
     /// # Errors
     /// The kernel has no NBD devices or none that is free; the program is not installed; it, or the server, refused.
-    pub(crate) fn start(host: &str, port: u16, export: &str) -> Result<NbdClient, Failure> {
+    pub(crate) fn start(host: &str, port: u16, export: &str, hold: Hold) -> Result<NbdClient, Failure> {
         let doing = "attach with nbd-client (package nbd-client)";
         let devices = count();
         if devices == 0 {
@@ -53,15 +72,30 @@ impl NbdClient {
         let first = NEXT.load(Ordering::Relaxed);
         let mut refused = None;
         for number in (0..devices).map(|n| (first + n) % devices).filter(|n| is_free(*n)) {
-            let ran = connect(number, host, port, export)?;
-            if ran.code == Some(0) {
-                NEXT.store(number + 1, Ordering::Relaxed);
-                let tag = format!("{host}:{port}/{export}");
-                let client = NbdClient { number, tag, said: said(&ran), connected: true };
-                client.wait_until_ready()?;
-                return Ok(client);
-            }
-            let failure = Failure::new(doing, format!("/dev/nbd{number}: {}", said(&ran).trim()));
+            let tag = format!("{host}:{port}/{export}");
+            let said = match hold {
+                Hold::ByProcess => match held(number, host, port, export)? {
+                    Ok(holder) => {
+                        NEXT.store(number + 1, Ordering::Relaxed);
+                        let (said, holder) = (String::new(), Some(holder));
+                        let client = NbdClient { number, tag, said, connected: true, holder };
+                        check_unused(&client.kernel_name())?;
+                        return Ok(client);
+                    }
+                    Err(said) => said,
+                },
+                Hold::ByKernel => {
+                    let ran = connect(number, host, port, export)?;
+                    if ran.code == Some(0) {
+                        NEXT.store(number + 1, Ordering::Relaxed);
+                        let client = NbdClient { number, tag, said: said(&ran), connected: true, holder: None };
+                        client.wait_until_ready()?;
+                        return Ok(client);
+                    }
+                    said(&ran)
+                }
+            };
+            let failure = Failure::new(doing, format!("/dev/nbd{number}: {}", said.trim()));
             // If it is free still, then it was not somebody else who was faster.
             if is_free(number) {
                 return Err(failure);
@@ -97,6 +131,9 @@ impl NbdClient {
         let free = wait(|| is_free(self.number));
         self.connected = !free;
         if free {
+            self.reap();
+        }
+        if free {
             return Ok(std::mem::take(&mut self.said));
         }
         let what = state(self.number);
@@ -121,16 +158,57 @@ impl Drop for NbdClient {
             // Nobody to tell; whoever wants to know uses `stop`.
             let _ = disconnect(self.number);
         }
+        self.reap();
     }
 }
 
+impl NbdClient {
+    /// A process whose device was given back ends by itself; one that does not is ended.
+    fn reap(&mut self) {
+        if let Some(mut holder) = self.holder.take()
+            && !matches!(tool::wait_until(&mut holder, Instant::now() + PATIENCE), Ok(Some(_)))
+        {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
+}
+
+/// Starts the process that holds the device and waits until the kernel has it; or else what it said.
+fn held(number: u32, host: &str, port: u16, export: &str) -> Result<Result<Child, String>, Failure> {
+    let doing = || format!("connect /dev/nbd{number}");
+    let mut said =
+        File::from(memfd_create("nbd-client-output", MemfdFlags::CLOEXEC).map_err(|e| Failure::io(doing(), e))?);
+    let words = words(number, host, port, export);
+    let output = || said.try_clone().map_err(|e| Failure::io(doing(), e));
+    let mut command = tool::command("nbd-client");
+    command.args(&words[1..]).args(["-L", "-n"]).stdout(output()?).stderr(output()?);
+    let mut holder = command.spawn().map_err(|e| Failure::io("start nbd-client (package nbd-client)", e))?;
+    let ready = wait(|| {
+        let there = size(number) > 0 && has_client(number);
+        there || !matches!(holder.try_wait(), Ok(None))
+    });
+    if ready && matches!(holder.try_wait(), Ok(None)) {
+        return Ok(Ok(holder));
+    }
+    let _ = holder.kill();
+    let _ = holder.wait();
+    let mut text = String::new();
+    let read = said.rewind().and_then(|()| said.read_to_string(&mut text));
+    Ok(Err(read.map_or_else(|e| format!("(its output can't be read: {e})"), |_| text)))
+}
+
 fn connect(number: u32, host: &str, port: u16, export: &str) -> Result<ToolRan, Failure> {
+    tool::run(&words(number, host, port, export), "", PATIENCE)
+}
+
+fn words(number: u32, host: &str, port: u16, export: &str) -> Vec<String> {
     let (device, port) = (format!("/dev/nbd{number}"), port.to_string());
     let mut words = vec!["nbd-client", host, &port, &device, "-b", "512", "-t", REQUEST_TIMEOUT];
     if !export.is_empty() {
         words.extend(["-N", export]);
     }
-    run(&words)
+    words.into_iter().map(String::from).collect()
 }
 
 fn disconnect(number: u32) -> Result<ToolRan, Failure> {
@@ -148,7 +226,7 @@ fn said(ran: &ToolRan) -> String {
 }
 
 /// Looks until it holds; false: not in time.
-fn wait(holds: impl Fn() -> bool) -> bool {
+fn wait(mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         if Instant::now() >= end {
@@ -196,7 +274,7 @@ mod tests {
             println!("SKIPPED: this kernel has NBD devices.");
             return;
         }
-        let failure = NbdClient::start("127.0.0.1", 1, "").unwrap_err();
+        let failure = NbdClient::start("127.0.0.1", 1, "", Hold::ByKernel).unwrap_err();
         assert!(failure.reason.contains("module nbd"), "{failure}");
     }
 }

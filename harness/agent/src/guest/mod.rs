@@ -50,7 +50,12 @@ pub fn boot() -> Result<Setup, Failure> {
             eprintln!("powerfail-agent: fork: {}", io::Error::last_os_error());
             end_machine()
         }
-        0 => Ok(Setup { folder: PathBuf::from("/run/powerfail"), images: Vec::new(), namespaced: true }),
+        0 => Ok(Setup {
+            folder: PathBuf::from("/run/powerfail"),
+            images: Vec::new(),
+            namespaced: true,
+            own_machine: true,
+        }),
         agent => reap_until(agent),
     }
 }

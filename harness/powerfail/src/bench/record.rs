@@ -27,15 +27,15 @@ pub fn bench(steps: u64, rounds: usize, json: bool) -> anyhow::Result<u8> {
     let Verb::Run(args) = cli.verb else { bail!("our own words") };
     let config = args.config()?;
     let cell = Cell::all(&config).remove(0);
-    let rig = rigs::named(&config.rig, &config.kernel)?;
+    let rig = rigs::Pool::default().get(&cell)?;
     let scratch = scratch()?;
     let (mut recorded, mut plain) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {
-        let drive = Arc::new(ServedDrive::new(cell.header, Unrecorded));
-        let without = serve_and_run(&config, &cell, &*rig, &stop, &drive)?.workload_ms as f64;
+        let drive = Arc::new(ServedDrive::new(cell.header, true, Unrecorded));
+        let without = serve_and_run(&cell, &*rig, &stop, &drive)?.workload_ms as f64;
         let path = scratch.path().join(format!("recording-{round}"));
-        let drive = Arc::new(ServedDrive::new(cell.header, FileSink::create(&path, cell.header)?));
-        let with = serve_and_run(&config, &cell, &*rig, &stop, &drive)?.workload_ms as f64;
+        let drive = Arc::new(ServedDrive::new(cell.header, true, FileSink::create(&path, cell.header)?));
+        let with = serve_and_run(&cell, &*rig, &stop, &drive)?.workload_ms as f64;
         drive.close()?.finish()?;
         std::fs::remove_file(&path)?;
         say(&format!("round {}: {with:.0} ms recorded, {without:.0} ms not", round + 1));

@@ -37,10 +37,10 @@ pub fn bench(states: u64, jobs: usize, files: u32, rounds: usize, json: bool) ->
     let folder = Folder::begin(&scratch.path().join("run"), &config, false)?;
     let cell = Cell::all(&config).remove(0);
     let cell_folder = folder.cell(&cell.name)?;
-    let rig = rigs::named(&config.rig, &config.kernel)?;
-    let about = record(&config, &cell, &cell_folder, &*rig, &stop)?;
+    let rig = rigs::Pool::default().get(&cell)?;
+    let about = record(&cell, &cell_folder, &*rig, &stop)?;
     let recording = Mapped::open(&cell_folder.recording())?;
-    let plan = plan_file::plan_cell(&cell, &cell_folder, &recording, states)?;
+    let plan = plan_file::plan_cell(&cell, &cell_folder, &recording)?;
     let (mut ledger, _) = folder.ledger(|| header(&config))?;
     let job = Job {
         cell: &cell,

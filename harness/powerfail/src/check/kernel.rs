@@ -4,6 +4,7 @@
 //! [`BENIGN`], and every line that says one of [`ALWAYS`], whatever its level. So a line that nobody has thought of is
 //! a finding until somebody writes down why it is none.
 
+use powerfail_agent::is_dump;
 use powerfail_agent::protocol::LogLine;
 use powerfail_ledger::{Finding, FindingKind};
 use powerfail_workloads::Oracle;
@@ -47,7 +48,7 @@ pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
     let logs = evidence.logs().skip(usize::from(refused));
     let complaints: Vec<_> = logs
         .flat_map(|log| &log.lines)
-        .filter(|line| complains(line))
+        .filter(|line| complains(line) && !is_dump(&line.text))
         .map(|line| evidence.neutral(&line.text))
         .collect();
     let Some(first) = complaints.first() else { return Vec::new() };

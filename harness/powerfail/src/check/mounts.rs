@@ -1,5 +1,6 @@
 //! Does the kernel's recovery succeed, within its deadline?
 
+use powerfail_agent::is_dump;
 use powerfail_ledger::{Finding, FindingKind};
 use powerfail_workloads::Oracle;
 
@@ -8,7 +9,8 @@ use crate::evidence::{Evidence, Mounting};
 pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
     let detail = match &evidence.recovery {
         Some(Mounting::Refused { message, log }) => {
-            let said: Vec<_> = log.lines.iter().map(|line| evidence.neutral(&line.text)).collect();
+            let said: Vec<_> =
+                log.lines.iter().filter(|line| !is_dump(&line.text)).map(|line| evidence.neutral(&line.text)).collect();
             let said = if said.is_empty() { "nothing".into() } else { said.join(" | ") };
             format!("the mount is refused ({message}); the kernel says: {said}")
         }

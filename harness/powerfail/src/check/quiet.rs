@@ -6,8 +6,16 @@ use powerfail_workloads::Oracle;
 use crate::evidence::{Evidence, Mounting};
 
 /// What the kernel says when it recovers something, each time with the device's name.
-const RECOVERS: &[&str] =
-    &["recovery complete", "recovery required", "orphan inode", "orphan cleanup", "truncate cleaned up"];
+const RECOVERS: &[&str] = &[
+    "recovery complete",
+    "recovery required",
+    "orphan inode",
+    "orphan cleanup",
+    "truncate cleaned up",
+    // XFS, btrfs
+    "Starting recovery",
+    "start tree-log replay",
+];
 
 pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
     let detail = match &evidence.again {

@@ -3,13 +3,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use anyhow::bail;
 use powerfail_agent::protocol::Source;
 use powerfail_nbd::{Address, Reach, Server};
 use powerfail_rig::Agent;
-use powerfail_rig::guest::{Guest as Machine, GuestSetup, HOST, Kernel, cache_folder};
+use powerfail_rig::guest::{Guest as Machine, GuestSetup, HOST, Kernel as Bootable, cache_folder};
 
 use super::{Rig, Seat, ServedImage};
+use crate::filesystems::FileSystem;
 use crate::image::Image;
+use crate::kernels::Kernel;
 
 /// The rig `guest`.
 #[derive(Debug)]
@@ -18,13 +21,17 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Prepares guests with the kernel of that name, such as `debian-6.1`, for ext4.
+    /// Prepares guests with that kernel, for one file system.
     ///
     /// # Errors
     /// If QEMU, the kernel or the static agent is missing; it says what brings it.
-    pub fn new(kernel: &str) -> anyhow::Result<Guest> {
-        let kernel = Kernel::by_name(kernel, &cache_folder(None)?)?;
-        Ok(Guest { machine: Machine::prepare(GuestSetup::new(kernel, "ext4")?)? })
+    pub fn new(kernel: &Kernel, fs: &dyn FileSystem) -> anyhow::Result<Guest> {
+        let kernel = match kernel {
+            Kernel::Host => bail!("a guest has a kernel of its own"),
+            Kernel::Debian(series) => Bootable::debian(series, &cache_folder(None)?)?,
+            Kernel::Own { image, modules } => Bootable::own(image, modules.as_deref())?,
+        };
+        Ok(Guest { machine: Machine::prepare(GuestSetup::new(kernel, fs.kernel_name())?)? })
     }
 }
 

@@ -3,21 +3,26 @@
 
 mod guest;
 mod host_loop;
+mod host_nbd;
 mod served_image;
 
-use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use powerfail_agent::protocol::Source;
 use powerfail_nbd::{Address, Server};
 use powerfail_rig::Agent;
 
-use crate::config::Config;
+use crate::cell::Cell;
+use crate::filesystems::FileSystem;
 use crate::folder::Usage;
 use crate::image::Image;
+use crate::kernels::Kernel;
 
 pub use guest::Guest;
 pub use host_loop::HostLoop;
+pub use host_nbd::HostNbd;
 pub use served_image::ServedImage;
 
 /// A place where a kernel is tortured.
@@ -58,43 +63,57 @@ pub struct Seat {
     pub served: Option<ServedImage>,
 }
 
-/// A rig that is set up when it is first needed: planning needs none, and no privilege either.
-#[derive(Debug)]
-pub struct Lazy {
-    name: String,
-    kernel: String,
-    rig: OnceCell<Box<dyn Rig>>,
+/// Rigs that are set up when they are first needed: planning needs none, and no privilege either.
+#[derive(Debug, Default)]
+pub struct Pool {
+    rigs: Mutex<HashMap<Key, Arc<dyn Rig>>>,
 }
 
-impl Lazy {
-    /// The rig of a configuration.
-    pub fn of(config: &Config) -> Lazy {
-        Lazy { name: config.rig.clone(), kernel: config.kernel.clone(), rig: OnceCell::new() }
-    }
+/// What a rig is made for. A guest has the modules and tools of one file system.
+type Key = (String, Kernel, &'static str);
 
-    /// The rig.
+impl Pool {
+    /// The rig of a cell.
     ///
     /// # Errors
     /// If it can't be set up.
-    pub fn get(&self) -> anyhow::Result<&dyn Rig> {
-        if self.rig.get().is_none() {
-            let _ = self.rig.set(named(&self.name, &self.kernel)?);
+    pub fn get(&self, cell: &Cell) -> anyhow::Result<Arc<dyn Rig>> {
+        let key = (cell.rig.clone(), cell.kernel.clone(), cell.fs.name());
+        let mut rigs = self.rigs.lock().expect("setting up a rig does not panic");
+        if let Some(rig) = rigs.get(&key) {
+            return Ok(rig.clone());
         }
-        Ok(&**self.rig.get().expect("just set"))
+        let rig = set_up(&cell.rig, &cell.kernel, cell.fs)?;
+        rigs.insert(key, rig.clone());
+        Ok(rig)
     }
 }
 
 /// The names of all rigs.
-pub const NAMES: &[&str] = &["host-loop", "guest"];
+pub const NAMES: &[&str] = &["host-loop", "host-nbd", "guest"];
 
-/// The rig of that name; `kernel` is what a guest runs.
+/// Sets up the rig of that name; `kernel` is what a guest runs, and `fs` what it can mount.
 ///
 /// # Errors
-/// If it can't be set up.
-pub fn named(name: &str, kernel: &str) -> anyhow::Result<Box<dyn Rig>> {
+/// If something is missing; it says what brings it.
+pub fn set_up(name: &str, kernel: &Kernel, fs: &'static dyn FileSystem) -> anyhow::Result<Arc<dyn Rig>> {
+    check_kernel(name, kernel)?;
     match name {
-        "host-loop" => Ok(Box::new(HostLoop::new()?)),
-        "guest" => Ok(Box::new(Guest::new(kernel)?)),
+        "host-loop" => Ok(Arc::new(HostLoop::new()?)),
+        "host-nbd" => Ok(Arc::new(HostNbd::new()?)),
+        "guest" => Ok(Arc::new(Guest::new(kernel, fs)?)),
         other => Err(Usage(format!("there is no rig `{other}`; there are {} and auto", NAMES.join(", "))).into()),
+    }
+}
+
+/// Refuses a kernel that a rig can't run.
+///
+/// # Errors
+/// [`Usage`].
+pub fn check_kernel(rig: &str, kernel: &Kernel) -> Result<(), Usage> {
+    match (rig, kernel) {
+        ("guest", Kernel::Host) => Err(Usage("a guest has a kernel of its own; say for example debian-6.1".into())),
+        ("guest", _) | (_, Kernel::Host) => Ok(()),
+        (rig, other) => Err(Usage(format!("--kernel {other} is for --rig guest; {rig} has the machine's own, host"))),
     }
 }

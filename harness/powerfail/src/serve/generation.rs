@@ -77,7 +77,7 @@ impl Generation {
         door: &mut Door,
     ) -> anyhow::Result<Generation> {
         let tape = Tape::create(&files.part(), setup.header).context("can't begin the recording")?;
-        let drive = Arc::new(ServedDrive::new(setup.header, tape.clone()));
+        let drive = Arc::new(ServedDrive::new(setup.header, true, tape.clone()));
         write_base(&drive, setup, platter).context("can't write what was on the platter to the new recording")?;
         let cache = match setup.header.write_cache {
             true => format!("write cache of {} KiB", setup.drive.cache.bytes >> 10),

@@ -5,7 +5,8 @@ use std::time::Duration;
 use powerfail_agent::protocol::{Log, Source};
 use powerfail_rig::{Agent, Asked, LinkError, MountOutcome, UnmountOutcome};
 
-use crate::evidence::{Evidence, Mounting, Walking};
+use crate::cell::Cell;
+use crate::evidence::{Evidence, Fsck, Mounting, Walking};
 
 /// Recovery of a small journal is a matter of milliseconds; a mount that takes this long hangs.
 const MOUNT: Duration = Duration::from_secs(60);
@@ -13,7 +14,7 @@ const MOUNT: Duration = Duration::from_secs(60);
 const LOCK: Duration = Duration::from_secs(300);
 /// Listing and reading a thousand files.
 const WALK: Duration = Duration::from_secs(120);
-/// e2fsck of a small disk.
+/// fsck of a small disk.
 const FSCK: Duration = Duration::from_secs(120);
 /// Everything else.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -31,11 +32,12 @@ pub enum Examined {
 ///
 /// # Errors
 /// If the agent fails: a fault of the harness, not of the file system.
-pub fn examine(agent: &mut Agent, source: &Source, mount_options: &str) -> Result<Examined, Asked> {
+pub fn examine(agent: &mut Agent, source: &Source, cell: &Cell) -> Result<Examined, Asked> {
     let mut evidence = Evidence::default();
+    let options = cell.judge_mount();
     let attached = agent.attach(source.clone(), LIMIT)?;
     evidence.device = attached.device.trim_start_matches("/dev/").to_owned();
-    let mounted = match mount(agent, mount_options)? {
+    let mounted = match mount(agent, cell, &options)? {
         hung @ Mounting::TimedOut { .. } => {
             evidence.recovery = Some(hung);
             return Ok(Examined::Hung(evidence));
@@ -59,8 +61,8 @@ pub fn examine(agent: &mut Agent, source: &Source, mount_options: &str) -> Resul
             Err(error) => return Err(error),
         }
         evidence.unmount = Some(unmount(agent)?);
-        evidence.fsck = Some(agent.tool(&["e2fsck", "-fn", "{device}"], FSCK)?);
-        let again = mount(agent, mount_options)?;
+        evidence.fsck = Some(Fsck::of(cell.fs, agent.tool(cell.fs.fsck(), FSCK)?));
+        let again = mount(agent, cell, &options)?;
         let hung = matches!(again, Mounting::TimedOut { .. });
         let mounted = matches!(again, Mounting::Mounted { .. });
         evidence.again = Some(again);
@@ -75,8 +77,8 @@ pub fn examine(agent: &mut Agent, source: &Source, mount_options: &str) -> Resul
     Ok(Examined::Whole(evidence))
 }
 
-fn mount(agent: &mut Agent, options: &str) -> Result<Mounting, Asked> {
-    match agent.mount("ext4", options, LOCK, MOUNT) {
+fn mount(agent: &mut Agent, cell: &Cell, options: &str) -> Result<Mounting, Asked> {
+    match agent.mount(cell.fs.kernel_name(), options, LOCK, MOUNT) {
         Ok(MountOutcome::Mounted { log, .. }) => Ok(Mounting::Mounted { log }),
         Ok(MountOutcome::Refused { message, log, .. }) => Ok(Mounting::Refused { message, log }),
         Err(Asked::Link(LinkError::Deadline { .. })) => Ok(Mounting::TimedOut { seconds: MOUNT.as_secs() }),

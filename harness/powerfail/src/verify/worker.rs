@@ -174,7 +174,7 @@ impl<'a> Worker<'a> {
     fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
         self.materialise(recipe)?;
         let (seat, _) = self.seat.as_mut().expect("materialised");
-        match examine(&mut seat.agent, &seat.source, &self.job.cell.mount)? {
+        match examine(&mut seat.agent, &seat.source, self.job.cell)? {
             Examined::Whole(evidence) => Ok(evidence),
             Examined::Hung(evidence) => {
                 self.seat = None;
