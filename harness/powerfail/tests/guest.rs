@@ -3,25 +3,10 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use powerfail_ledger::Line;
-
-/// Builds the static agent beside the other builds; a skip with its reason where that can't be.
-fn static_agent() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-agent");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--package", "powerfail-agent", "--target", "x86_64-unknown-linux-gnu"])
-        .arg("--target-dir")
-        .arg(&folder)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    Some(folder.join("x86_64-unknown-linux-gnu/release/powerfail-agent"))
-}
 
 fn missing() -> Option<&'static str> {
     [("qemu-system-x86_64", "qemu-system-x86"), ("nbd-client", "nbd-client"), ("mkfs.ext4", "e2fsprogs")]
@@ -38,7 +23,7 @@ fn an_ordinary_user_gets_a_verdict_from_a_kernel_in_a_guest() {
         println!("SKIPPED: guests need a program that is not here; apt-get install {package}.");
         return;
     }
-    let Some(agent) = static_agent() else { return };
+    let agent = common::static_agent();
     let place = tempfile::tempdir().unwrap();
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     for (from, name) in [(Path::new(env!("CARGO_BIN_EXE_powerfail")), "powerfail"), (&agent, "powerfail-agent-static")]

@@ -70,20 +70,18 @@ pub fn probe_host_loop(program: &Path, arguments: &[&str]) -> Vec<Probe> {
         .into_iter()
         .filter(|name| probes.iter().any(|probe| probe.name == *name && !probe.works()))
         .collect();
-    probes.push(agent(program, arguments, &needs));
+    probes.push(agent(program, arguments, Some(SCRATCH), &needs));
     probes
 }
 
 /// Everything that the rig `host-nbd` uses beyond what every host rig needs.
 pub fn probe_host_nbd(program: &Path, arguments: &[&str]) -> Vec<Probe> {
     let mut probes = vec![root(), nbd_driver(), NBD_CLIENT.probe(), kernel_log(), memory_files()];
-    let needs: Vec<&str> = probes.iter().filter(|probe| !probe.works()).map(|probe| probe.name.as_str()).collect();
-    let agent = if needs.contains(&"root") || needs.contains(&"kernel log") || needs.contains(&"memory files") {
-        agent(program, arguments, &needs)
-    } else {
-        agent(program, arguments, &[])
-    };
-    probes.push(agent);
+    let needs: Vec<&str> = ["root", "kernel log", "memory files"]
+        .into_iter()
+        .filter(|name| probes.iter().any(|probe| probe.name == *name && !probe.works()))
+        .collect();
+    probes.push(agent(program, arguments, None, &needs));
     probes
 }
 
@@ -238,8 +236,8 @@ fn module_of(name: &str) -> Option<PathBuf> {
     suffixes.iter().map(|ko| folder.join(format!("kernel/fs/{name}/{name}.{ko}"))).find(|path| path.is_file())
 }
 
-/// Starts a real agent: namespaces, a loop device over a memory file, and a clean end.
-fn agent(program: &Path, arguments: &[&str], needs: &[&str]) -> Probe {
+/// Starts a real agent: namespaces, a loop device over a memory file of so many bytes if one is wanted, and a clean end.
+fn agent(program: &Path, arguments: &[&str], disk: Option<u64>, needs: &[&str]) -> Probe {
     let name = "agent in namespaces of its own".to_string();
     let required = true;
     if !needs.is_empty() {
@@ -251,14 +249,17 @@ fn agent(program: &Path, arguments: &[&str], needs: &[&str]) -> Probe {
             detail: format!("It was {reason}."),
         };
     }
-    let (state, detail) = match try_agent(program, arguments) {
-        Ok(kernel) => (State::Works, format!("An agent started, attached a disk and left nothing, on Linux {kernel}.")),
+    let (state, detail) = match try_agent(program, arguments, disk) {
+        Ok(kernel) => {
+            let attached = if disk.is_some() { ", attached a disk" } else { "" };
+            (State::Works, format!("An agent started{attached} and left nothing, on Linux {kernel}."))
+        }
         Err(reason) => (State::Failed { reason: reason.clone() }, format!("It does not work: {reason}.")),
     };
     Probe { name, state, required, detail }
 }
 
-fn try_agent(program: &Path, arguments: &[&str]) -> Result<String, String> {
+fn try_agent(program: &Path, arguments: &[&str], disk: Option<u64>) -> Result<String, String> {
     const LIMIT: Duration = Duration::from_secs(20);
     let folder = Workdir::make().map_err(|e| format!("no folder under /run: {e}"))?;
     let image = scratch_image().map_err(|e| e.to_string())?;
@@ -269,8 +270,10 @@ fn try_agent(program: &Path, arguments: &[&str]) -> Result<String, String> {
         images: vec![image.as_fd()],
     };
     let mut agent = Agent::spawn(&setup).map_err(|e| e.to_string())?;
-    agent.attach_image(0, SCRATCH, LIMIT).map_err(|e| e.to_string())?;
-    agent.detach(LIMIT).map_err(|e| e.to_string())?;
+    if let Some(bytes) = disk {
+        agent.attach_image(0, bytes, LIMIT).map_err(|e| e.to_string())?;
+        agent.detach(LIMIT).map_err(|e| e.to_string())?;
+    }
     let kernel = agent.hello().kernel.clone();
     agent.quit(LIMIT).map_err(|e| e.to_string())?;
     Ok(kernel)

@@ -389,3 +389,22 @@ pub(crate) fn assert_judged_once(out: &Path, cell: &str) {
     planned.sort();
     assert_eq!(verdicts, planned);
 }
+
+/// The static agent for guests, built beside the other builds. `POWERFAIL_GUEST_AGENT` saves the build.
+pub(crate) fn static_agent() -> PathBuf {
+    if let Some(named) = std::env::var_os("POWERFAIL_GUEST_AGENT") {
+        return named.into();
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-agent");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--package", "powerfail-agent", "--target", "x86_64-unknown-linux-gnu"])
+        .arg("--target-dir")
+        .arg(&folder)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    folder.join("x86_64-unknown-linux-gnu/release/powerfail-agent")
+}
