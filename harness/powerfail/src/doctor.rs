@@ -22,7 +22,7 @@ use crate::served_drive::ServedDrive;
 /// Nothing can be tested on this machine: exit code 4.
 #[derive(Debug, thiserror::Error)]
 #[error("skipped, it can't be tested here: {0}")]
-pub struct CantTest(String);
+pub struct CantTest(pub String);
 
 /// Prints what works; gives exit code 4 if no rig does.
 ///

@@ -14,6 +14,7 @@ use crate::cell::Cell;
 use crate::config::Config;
 use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
+use crate::kernels::Kernel;
 use crate::plan_file::{self, PlanFile};
 use crate::progress::say;
 use crate::record::{About, record};
@@ -59,7 +60,7 @@ pub fn run(folder: &Folder, effort: Effort, until: Until, stop: &Stop) -> anyhow
             Ok(()) => {}
             Err(error) if error.is::<Stopped>() || error.is::<Usage>() => return Err(error),
             Err(error) if error.is::<CantTest>() => {
-                let reason = error.to_string();
+                let reason = error.downcast::<CantTest>()?.0;
                 say(&format!("{}: skipped: {reason}", cell.name));
                 let case = cell.case(&kernel_of(folder, &cell));
                 keeper.append(&Line::Case(CaseEnd { case, outcome: Outcome::Skipped { reason } }))?;
@@ -165,7 +166,11 @@ pub fn about(files: &CellFolder) -> anyhow::Result<About> {
 
 fn kernel_of(folder: &Folder, cell: &Cell) -> String {
     let about = folder.cell(&cell.name).and_then(|files| about(&files));
-    about.map(|about| about.kernel).unwrap_or_else(|_| rustix::system::uname().release().to_string_lossy().into_owned())
+    let asked = || match &cell.kernel {
+        Kernel::Host => rustix::system::uname().release().to_string_lossy().into_owned(),
+        other => other.to_string(),
+    };
+    about.map(|about| about.kernel).unwrap_or_else(|_| asked())
 }
 
 /// The first line of a ledger.

@@ -22,8 +22,12 @@ impl FileSystem for Ext2 {
         "ext2"
     }
 
+    fn driver(&self) -> &'static str {
+        "ext4"
+    }
+
     fn mkfs(&self) -> &'static [&'static str] {
-        &["mkfs.ext2", "-q", "-F", "-b", "4096"]
+        &["mkfs.ext4", "-t", "ext2", "-q", "-F", "-b", "4096"]
     }
 
     fn fsck(&self) -> &'static [&'static str] {

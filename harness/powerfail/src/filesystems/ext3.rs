@@ -24,8 +24,12 @@ impl FileSystem for Ext3 {
         "ext3"
     }
 
+    fn driver(&self) -> &'static str {
+        "ext4"
+    }
+
     fn mkfs(&self) -> &'static [&'static str] {
-        &["mkfs.ext3", "-q", "-F", "-b", "4096", "-J", "size=4"]
+        &["mkfs.ext4", "-t", "ext3", "-q", "-F", "-b", "4096", "-J", "size=4"]
     }
 
     fn fsck(&self) -> &'static [&'static str] {

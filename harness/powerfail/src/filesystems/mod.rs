@@ -24,6 +24,11 @@ pub trait FileSystem: fmt::Debug + Sync {
         self.name()
     }
 
+    /// The kernel's driver that mounts it, as its module is called.
+    fn driver(&self) -> &'static str {
+        self.kernel_name()
+    }
+
     /// Program and options that make it in every run; options of the mode and of the user come after them, so that the
     /// last word is theirs, and then the device.
     fn mkfs(&self) -> &'static [&'static str];

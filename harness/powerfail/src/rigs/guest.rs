@@ -31,7 +31,7 @@ impl Guest {
             Kernel::Debian(series) => Bootable::debian(series, &cache_folder(None)?)?,
             Kernel::Own { image, modules } => Bootable::own(image, modules.as_deref())?,
         };
-        Ok(Guest { machine: Machine::prepare(GuestSetup::new(kernel, fs.kernel_name())?)? })
+        Ok(Guest { machine: Machine::prepare(GuestSetup::new(kernel, fs.driver())?)? })
     }
 }
 

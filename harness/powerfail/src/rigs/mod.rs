@@ -78,7 +78,7 @@ impl Pool {
     /// # Errors
     /// If it can't be set up.
     pub fn get(&self, cell: &Cell) -> anyhow::Result<Arc<dyn Rig>> {
-        let key = (cell.rig.clone(), cell.kernel.clone(), cell.fs.name());
+        let key = (cell.rig.clone(), cell.kernel.clone(), cell.fs.driver());
         let mut rigs = self.rigs.lock().expect("setting up a rig does not panic");
         if let Some(rig) = rigs.get(&key) {
             return Ok(rig.clone());
