@@ -22,7 +22,8 @@ pub(crate) fn headline(tally: &Tally) -> String {
         tally.cells.iter().zip(&labels).filter(|(cell, _)| test(&cell.verdict)).collect()
     };
     let as_expected = named(|verdict| matches!(verdict, Verdict::AsExpected)).len();
-    let departing = named(|verdict| matches!(verdict, Verdict::Departs { .. }));
+    let worse = named(|verdict| matches!(verdict, Verdict::Worse { .. }));
+    let better = named(|verdict| matches!(verdict, Verdict::Better { .. }));
     let broken = named(|verdict| matches!(verdict, Verdict::Broken { .. }));
     let inconclusive = named(|verdict| matches!(verdict, Verdict::Inconclusive { .. }));
     let skipped = named(|verdict| matches!(verdict, Verdict::Skipped { .. })).len();
@@ -37,9 +38,10 @@ pub(crate) fn headline(tally: &Tally) -> String {
             (some, _) => format!("all {some} cells{tested} are as expected"),
         });
     }
-    // What departs is named whatever else there is; the rest is named only if it is all that there is to say.
-    let alone = departing.is_empty();
-    parts.extend(sum(&departing, true, ["departs", "depart"]));
+    // What is worse is named whatever else there is; the rest is named only if it is all that there is to say.
+    let alone = worse.is_empty();
+    parts.extend(sum(&worse, true, ["is worse than expected", "are worse than expected"]));
+    parts.extend(sum(&better, alone, ["fails no more", "fail no more"]));
     parts.extend(sum(&broken, alone, ["is broken", "are broken"]));
     parts.extend(sum(&inconclusive, alone, ["is inconclusive", "are inconclusive"]));
     if skipped > 0 {

@@ -19,5 +19,5 @@ mod verdict;
 
 pub use findings::{Group, normalise};
 pub use page::{Limits, render, render_with};
-pub use tally::{Cell, Counts, Explored, Key, Run, Tally, Violation};
+pub use tally::{Cell, Counts, Explored, First, Key, Run, Tally, Violation};
 pub use verdict::Verdict;

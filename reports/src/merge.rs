@@ -4,15 +4,18 @@
 //! expectation aside) and recipe are. Of several lines about one state:
 //! - a verdict takes the place of *broken* and *skipped* (the state was tried again), and *broken* that of *skipped*;
 //! - *held* and *violated* for the same image contradict each other: it counts as violated, and as a contradiction;
+//! - of lines that say the same, the one that explains more is kept;
 //! - two images of one recipe come of two recordings that are named alike: both count, none is dropped in silence.
 //!
 //! A case that ended skipped or broken was tried again if its ledger judges a state of it later on.
+//!
+//! How long a case took to its first violation is read from the order of the lines in the ledger that judged most of it.
 
 use std::collections::BTreeMap;
 
 use powerfail_ledger::{Case, CaseEnd, Contents, Expectation, Line, Outcome, Recording, State, Timeline};
 
-use crate::tally::Key;
+use crate::tally::{First, Key};
 
 /// All that the ledgers say of one cell.
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) ends: Vec<&'a CaseEnd>,
     pub(crate) recordings: Vec<&'a Recording>,
     pub(crate) timelines: Vec<&'a Timeline>,
+    /// One a case, by seed.
+    pub(crate) firsts: Vec<First>,
     /// Lines that said nothing new.
     pub(crate) duplicates: u64,
     /// Images that both held and were violated.
@@ -38,13 +43,17 @@ pub(crate) fn merge(ledgers: &[Contents]) -> BTreeMap<Key, Merged<'_>> {
     let mut cells: BTreeMap<Key, Merged<'_>> = BTreeMap::new();
     for ledger in ledgers {
         let mut ends: BTreeMap<(Key, u64), &CaseEnd> = BTreeMap::new();
+        let mut firsts: BTreeMap<(Key, u64), First> = BTreeMap::new();
         for line in &ledger.lines {
             match line {
                 Line::State(state) => {
                     let cell = cell(&mut cells, &state.case);
                     cell.alike.entry((state.case.seed, &state.state)).or_default().push(state);
-                    if judged(state) && !ends.is_empty() {
-                        ends.remove(&(Key::of(&state.case), state.case.seed));
+                    if judged(state) {
+                        let case = (Key::of(&state.case), state.case.seed);
+                        ends.remove(&case);
+                        let first = First { seed: state.case.seed, judged: 0, seen: false };
+                        firsts.entry(case).or_insert(first).add(state);
                     }
                 }
                 Line::Recording(recording) => cell(&mut cells, &recording.case).recordings.push(recording),
@@ -55,6 +64,9 @@ pub(crate) fn merge(ledgers: &[Contents]) -> BTreeMap<Key, Merged<'_>> {
                 }
                 Line::Header(_) | Line::Measured(_) => {}
             }
+        }
+        for ((key, _), first) in firsts {
+            cells.entry(key).or_default().firsts.push(first);
         }
         for end in ends.into_values() {
             cell(&mut cells, &end.case).ends.push(end);
@@ -75,6 +87,15 @@ fn cell<'m, 'a>(cells: &'m mut BTreeMap<Key, Merged<'a>>, case: &'a Case) -> &'m
     merged
 }
 
+impl First {
+    fn add(&mut self, state: &State) {
+        if !self.seen {
+            self.judged += 1;
+            self.seen = matches!(state.outcome, Outcome::Violated { .. });
+        }
+    }
+}
+
 fn judged(state: &State) -> bool {
     matches!(state.outcome, Outcome::Held | Outcome::Violated { .. })
 }
@@ -87,6 +108,10 @@ impl<'a> Merged<'a> {
             self.keep(alike);
             self.duplicates += (lines - (self.states.len() - kept)) as u64;
         }
+        // Ledgers of one case overlap: what saw a violation counts, and of two that did the one that took longer, which
+        // did not begin in the middle.
+        self.firsts.sort_by_key(|first| (first.seed, std::cmp::Reverse((first.seen, first.judged))));
+        self.firsts.dedup_by_key(|first| first.seed);
         self.recordings.sort_by(|a, b| (a.case.seed, &a.digest, &a.path).cmp(&(b.case.seed, &b.digest, &b.path)));
         self.recordings.dedup_by(|a, b| a.case.seed == b.case.seed && a.digest == b.digest);
         self.timelines.sort_by(|a, b| (a.case.seed, a.cut, &a.state).cmp(&(b.case.seed, b.cut, &b.state)));
@@ -97,9 +122,11 @@ impl<'a> Merged<'a> {
 
     fn keep(&mut self, mut alike: Vec<&'a State>) {
         // The order does not depend on that of the ledgers; within one image the most telling line is first.
-        alike.sort_by(|a, b| {
-            (rank(a), &a.image, findings(a), a.took_ms).cmp(&(rank(b), &b.image, findings(b), b.took_ms))
-        });
+        let key = |state: &'a State| {
+            let explained = [&state.explanation, &state.role].map(|text| (text.is_none(), text));
+            (rank(state), &state.image, explained, findings(state), state.took_ms)
+        };
+        alike.sort_by(|a, b| key(a).cmp(&key(b)));
         let verdicts = alike.partition_point(|state| judged(state));
         if verdicts == 0 {
             self.states.push(alike[0]);

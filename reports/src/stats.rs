@@ -5,7 +5,11 @@
 //! nearly every cell of the matrix lies (E. B. Wilson, "Probable inference, the law of succession, and statistical
 //! inference", Journal of the American Statistical Association 22, 1927).
 
+mod fisher;
+
 use serde::Serialize;
+
+pub use fisher::fisher;
 
 /// The 97.5 % quantile of the normal distribution: two-sided 95 %.
 const Z95: f64 = 1.959_963_984_540_054;
@@ -40,6 +44,53 @@ pub fn wilson(hits: u64, trials: u64) -> Option<Interval> {
     let low = if hits == 0 { 0.0 } else { centre - half };
     let high = if hits == trials { 1.0 } else { centre + half };
     Some(Interval { low, high })
+}
+
+/// The interval at 95 % of the second share less the first, each given as hits and trials; none if one has no trials.
+///
+/// Newcombe's hybrid of two score intervals (R. G. Newcombe, "Interval estimation for the difference between independent
+/// proportions", Statistics in Medicine 17, 1998, method 10): between -1 and 1, and of use where both shares are 0.
+pub fn difference(first: (u64, u64), second: (u64, u64)) -> Option<(f64, f64)> {
+    let (a, b) = (rate(first.0, first.1)?, rate(second.0, second.1)?);
+    let (in_a, in_b) = (wilson(first.0, first.1)?, wilson(second.0, second.1)?);
+    let low = b - a - (b - in_b.low).hypot(in_a.high - a);
+    let high = b - a + (in_b.high - b).hypot(a - in_a.low);
+    Some((low, high))
+}
+
+/// Holm's correction: the same p-values, each as it counts among all of them (S. Holm, "A simple sequentially rejective
+/// multiple test procedure", Scandinavian Journal of Statistics 6, 1979). One below a level is significant at that
+/// level for the family as a whole.
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
+    let mut adjusted = vec![0.0; p_values.len()];
+    let mut least: f64 = 0.0;
+    for (rank, &index) in order.iter().enumerate() {
+        least = least.max(p_values[index] * (p_values.len() - rank) as f64).min(1.0);
+        adjusted[index] = least;
+    }
+    adjusted
+}
+
+/// How many states are judged until the first violated one, if `hits` of `trials` are violated and they are judged in
+/// any order alike: the smallest number by which a violation was seen with probability `share`; none if none is violated.
+///
+/// The number of states until the first hit is negative hypergeometric; that none is among the first k has the
+/// probability (trials - hits choose k) / (trials choose k).
+pub fn until_first(hits: u64, trials: u64, share: f64) -> Option<u64> {
+    if hits == 0 {
+        return None;
+    }
+    let mut unseen = 1.0;
+    for judged in 0..trials {
+        // What is a half in truth must not be less by rounding.
+        if 1.0 - unseen >= share - 1e-12 {
+            return Some(judged);
+        }
+        unseen *= (trials - hits).saturating_sub(judged) as f64 / (trials - judged) as f64;
+    }
+    Some(trials)
 }
 
 /// The median, the mean of the two in the middle rounded down; none of nothing.
@@ -96,6 +147,43 @@ mod tests {
             let tenfold = wilson(hits * 10, trials * 10).unwrap();
             assert!(tenfold.high - tenfold.low < interval.high - interval.low);
         }
+    }
+
+    #[test]
+    fn differences_are_the_published_ones() {
+        // Newcombe, the second paper of 1998, table II, method 10: examples (a), (b), (d) and (g), there first less second.
+        for (second, first, low, high) in [
+            ((56, 70), (48, 80), 0.0524, 0.3339),
+            ((9, 10), (3, 10), 0.1705, 0.8090),
+            ((5, 56), (0, 29), -0.0381, 0.1926),
+            ((10, 10), (0, 10), 0.6075, 1.0),
+        ] {
+            let found = difference(first, second).unwrap();
+            assert!((found.0 - low).abs() < 1e-4 && (found.1 - high).abs() < 1e-4, "{second:?} {first:?}: {found:?}");
+        }
+        assert_eq!(difference((0, 0), (1, 2)), None);
+    }
+
+    #[test]
+    fn holm_counts_the_others_and_keeps_the_order() {
+        // Worked by hand: 0.01 * 4, 0.02 * 3, then 0.03 * 2 which equals it, then 0.04 * 1 which may not be below.
+        let adjusted = holm(&[0.04, 0.01, 0.03, 0.02]);
+        for (found, expected) in adjusted.iter().zip([0.06, 0.04, 0.06, 0.06]) {
+            assert!((found - expected).abs() < 1e-12, "{adjusted:?}");
+        }
+        assert_eq!(holm(&[0.6, 0.9]), [1.0, 1.0]);
+        assert!(holm(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_first_violation_is_waited_for_as_long_as_the_urn_says() {
+        assert_eq!(until_first(0, 100, 0.5), None);
+        assert_eq!(until_first(100, 100, 0.95), Some(1));
+        // One of a hundred is equally likely in each place.
+        assert_eq!(until_first(1, 100, 0.5), Some(50));
+        assert_eq!(until_first(1, 100, 0.95), Some(95));
+        // Two of four: seen first with 1/2, by the second with 1 - 1/2 * 1/3, by the third for certain.
+        assert_eq!([0.5, 0.51, 0.83, 0.84].map(|share| until_first(2, 4, share)), [1, 2, 2, 3].map(Some));
     }
 
     #[test]

@@ -131,7 +131,8 @@ fn fill(table: &mut Table, columns: &[Column], tally: &Tally, labels: &[Label], 
 fn colour(verdict: &Verdict) -> Color {
     match verdict {
         Verdict::AsExpected => Color::Green,
-        Verdict::Departs { .. } => Color::Red,
+        Verdict::Worse { .. } => Color::Red,
+        Verdict::Better { .. } => Color::Blue,
         Verdict::Inconclusive { .. } => Color::Yellow,
         Verdict::Broken { .. } => Color::Magenta,
         Verdict::Skipped { .. } => Color::DarkGrey,

@@ -21,6 +21,8 @@ pub struct Tally {
     pub cells: Vec<Cell>,
     /// Lines about a state that another line had said already.
     pub duplicates: u64,
+    /// Parts of the matrix, such as `3/4`, that no ledger is of though another part of as many is there.
+    pub missing_shards: Vec<String>,
 }
 
 /// One ledger.
@@ -70,6 +72,8 @@ pub struct Counts {
     pub cases_skipped: u64,
     /// Whole cases that broke.
     pub cases_broken: u64,
+    /// Milliseconds that the verdicts took, one after the other.
+    pub took_ms: u64,
     /// Judged states that have a loose fragment.
     pub with_loose: u64,
     /// Judged states that have a write in flight at the cut.
@@ -82,6 +86,10 @@ pub struct Counts {
     pub skip_reasons: BTreeMap<String, u64>,
     /// Why states and cases broke, and how many.
     pub break_reasons: BTreeMap<String, u64>,
+    /// Violated states with at least one finding that their expectation does not allow.
+    pub departing: u64,
+    /// Violated states by the role of the lost block, where it is known.
+    pub roles: BTreeMap<String, u64>,
     /// Images that both held and were violated; they count as violated.
     pub contradictions: u64,
 }
@@ -93,6 +101,17 @@ pub struct Explored {
     pub judged: u64,
     /// Of them, violated.
     pub violated: u64,
+}
+
+/// How long one case took to its first violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct First {
+    /// Seed of the case.
+    pub seed: u64,
+    /// States judged until the first violated one, that one with them; all of them if none was.
+    pub judged: u64,
+    /// Was one violated at all?
+    pub seen: bool,
 }
 
 /// One violated state.
@@ -118,6 +137,12 @@ pub struct Violation {
     pub findings: Vec<Finding>,
     /// The command that replays it.
     pub replay: Option<String>,
+    /// How many crashes made it.
+    pub depth: u32,
+    /// What the lost block is that matters, if it was explained.
+    pub role: Option<String>,
+    /// Why it is violated, if it was explained.
+    pub explanation: Option<String>,
     /// Milliseconds to the verdict.
     pub took_ms: u64,
 }
@@ -144,6 +169,10 @@ pub struct Cell {
     pub median_ms: Option<u64>,
     /// What each explorer brought.
     pub explorers: BTreeMap<String, Explored>,
+    /// What each depth brought: 1 is a cut of the workload, 2 one of the recovery from it.
+    pub depths: BTreeMap<u32, Explored>,
+    /// How long each case took to its first violation, in the order in which its states were judged; by seed.
+    pub firsts: Vec<First>,
     /// The violated states, by seed and recipe.
     pub violations: Vec<Violation>,
     /// Their findings by what they have in common, the most frequent first.
@@ -161,7 +190,9 @@ impl Tally {
         let duplicates = merged.values().map(|cell| cell.duplicates).sum();
         let mut cells: Vec<Cell> = merged.into_iter().map(|(key, merged)| Cell::of(key, &merged)).collect();
         cells.sort_by(|a, b| a.place().cmp(&b.place()));
-        Tally { runs: runs(ledgers), cells, duplicates }
+        let runs = runs(ledgers);
+        let missing_shards = missing_shards(&runs);
+        Tally { runs, cells, duplicates, missing_shards }
     }
 
     /// States that got a verdict: the power cuts of the headline.
@@ -182,7 +213,9 @@ impl Tally {
         let any = |test: fn(&Verdict) -> bool| self.cells.iter().any(|cell| test(&cell.verdict));
         if any(|verdict| matches!(verdict, Verdict::Broken { .. })) {
             3
-        } else if any(|verdict| matches!(verdict, Verdict::Departs { .. } | Verdict::Inconclusive { .. })) {
+        } else if any(|verdict| {
+            matches!(verdict, Verdict::Worse { .. } | Verdict::Better { .. } | Verdict::Inconclusive { .. })
+        }) {
             1
         } else if any(|verdict| matches!(verdict, Verdict::AsExpected)) {
             0
@@ -209,6 +242,18 @@ fn runs(ledgers: &[Contents]) -> Vec<Run> {
     }
     runs.sort_by(|a, b| order(&a.header).cmp(&order(&b.header)));
     runs
+}
+
+/// Parts of a matrix that was split, and of which another part is here.
+fn missing_shards(runs: &[Run]) -> Vec<String> {
+    let shards = runs.iter().filter_map(|run| {
+        let (part, of) = run.header.shard.as_ref()?.split_once('/')?;
+        Some((of.parse::<u32>().ok()?, part.parse::<u32>().ok()?))
+    });
+    let here: BTreeSet<(u32, u32)> = shards.collect();
+    let splits: BTreeSet<u32> = here.iter().map(|&(of, _)| of).collect();
+    let parts = splits.into_iter().flat_map(|of| (1..=of).map(move |part| (of, part)));
+    parts.filter(|shard| !here.contains(shard)).map(|(of, part)| format!("{part}/{of}")).collect()
 }
 
 fn order(header: &Header) -> (&str, u64, &str, &str) {
@@ -243,8 +288,12 @@ impl Counts {
             Outcome::Violated { findings } => {
                 self.violated += 1;
                 count_kinds(&mut self.kinds, findings.iter());
-                let allowed = |finding: &&Finding| state.case.expectation.allows(finding);
-                count_kinds(&mut self.unexpected, findings.iter().filter(|finding| !allowed(finding)));
+                let departs = |finding: &&Finding| !state.case.expectation.allows(finding);
+                count_kinds(&mut self.unexpected, findings.iter().filter(departs));
+                self.departing += u64::from(findings.iter().any(|finding| departs(&finding)));
+                if let Some(role) = &state.role {
+                    *self.roles.entry(role.clone()).or_default() += 1;
+                }
             }
             Outcome::Skipped { reason } => {
                 self.skipped += 1;
@@ -295,6 +344,7 @@ impl Cell {
             merged.states.iter().filter(|state| matches!(state.outcome, Outcome::Held | Outcome::Violated { .. }));
         cell.median_ms = median(judged.map(|state| state.took_ms).collect());
         cell.groups = group(&cell.violations);
+        cell.firsts.clone_from(&merged.firsts);
         cell.recordings = merged.recordings.iter().map(|&recording| recording.clone()).collect();
         cell.timelines = merged.timelines.iter().map(|&timeline| timeline.clone()).collect();
         cell.rate = rate(cell.counts.violated, cell.counts.judged());
@@ -314,6 +364,8 @@ impl Cell {
             verdict: Verdict::Inconclusive { why: "no state was judged".into() },
             median_ms: None,
             explorers: BTreeMap::new(),
+            depths: BTreeMap::new(),
+            firsts: Vec::new(),
             violations: Vec::new(),
             groups: Vec::new(),
             recordings: Vec::new(),
@@ -328,11 +380,15 @@ impl Cell {
             Outcome::Violated { findings } => Some(findings),
             Outcome::Skipped { .. } | Outcome::Broken { .. } => return,
         };
+        self.counts.took_ms += state.took_ms;
         self.counts.with_loose += u64::from(state.loose > 0);
         self.counts.with_in_flight += u64::from(state.in_flight > 0);
-        let explored = self.explorers.entry(state.explorer.clone()).or_default();
-        explored.judged += 1;
-        explored.violated += u64::from(violated.is_some());
+        let depth = state.depth.unwrap_or(1);
+        let by_explorer = self.explorers.entry(state.explorer.clone()).or_default();
+        for explored in [by_explorer, self.depths.entry(depth).or_default()] {
+            explored.judged += 1;
+            explored.violated += u64::from(violated.is_some());
+        }
         if let Some(findings) = violated {
             self.violations.push(Violation {
                 seed: state.case.seed,
@@ -345,6 +401,9 @@ impl Cell {
                 in_flight: state.in_flight,
                 findings: findings.clone(),
                 replay: state.replay.clone(),
+                depth,
+                role: state.role.clone(),
+                explanation: state.explanation.clone(),
                 took_ms: state.took_ms,
             });
         }

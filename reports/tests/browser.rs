@@ -68,7 +68,7 @@ fn the_page_is_drawn_and_its_text_is_there() {
     let output = chromium(folder.path(), &["--dump-dom"], &page).unwrap();
     let dom = String::from_utf8_lossy(&output.stdout);
     for text in
-        ["Out of 16,040 power cuts", "<path class=", "≠ departs", "powerfail replay --dir nightly/2026-01-05 'rec="]
+        ["Out of 16,040 power cuts", "<path class=", "▲ worse", "powerfail replay --dir nightly/2026-01-05 'rec="]
     {
         assert!(dom.contains(text), "{text} is not in the document");
     }

@@ -5,7 +5,7 @@ mod support;
 use powerfail_ledger::{
     Case, CaseEnd, Contents, Expectation, Finding, FindingKind, KnownFinding, Line, Outcome, State,
 };
-use powerfail_reports::{Tally, Verdict};
+use powerfail_reports::{First, Tally, Verdict};
 use support::{case, header, known, recording};
 
 fn state(case: &Case, recipe: u64, outcome: Outcome) -> State {
@@ -20,6 +20,9 @@ fn state(case: &Case, recipe: u64, outcome: Outcome) -> State {
         in_flight: 0,
         outcome,
         replay: None,
+        depth: None,
+        role: None,
+        explanation: None,
         took_ms: 10 + recipe,
     }
 }
@@ -67,7 +70,7 @@ fn safe_departs_on_one_violation() {
     assert_eq!(verdict(&all_held), &Verdict::AsExpected);
     assert_eq!(all_held.exit_code(), 0);
     let one = tally_of(&case, [Outcome::Held, violated(&[FindingKind::Fsck])]);
-    assert_eq!(verdict(&one), &Verdict::Departs { why: "1 of 2 states is violated, none was expected".into() });
+    assert_eq!(verdict(&one), &Verdict::Worse { why: "1 of 2 states is violated, none was expected".into() });
     assert_eq!(one.exit_code(), 1);
 }
 
@@ -81,27 +84,56 @@ fn a_control_that_was_not_seen_to_fail_is_inconclusive() {
 }
 
 #[test]
+fn a_control_that_fails_no_more_is_better_once_enough_states_say_so() {
+    let case = case("ext4", "", "nobarrier-w1", Expectation::Unsafe);
+    assert!(matches!(verdict(&tally_of(&case, vec![Outcome::Held; 72])), Verdict::Inconclusive { .. }));
+    let enough = tally_of(&case, vec![Outcome::Held; 73]);
+    let why = "the control fails no more: none of 73 states is violated, so at most 5.00\u{a0}% are";
+    assert_eq!(verdict(&enough), &Verdict::Better { why: why.into() });
+    assert_eq!(enough.exit_code(), 1);
+}
+
+#[test]
+fn a_bound_is_kept_passed_or_too_near_to_tell() {
+    let of = |violated_states: usize, states: usize| {
+        let findings = vec![KnownFinding { kind: FindingKind::Mounts, says: String::new() }];
+        let expectation = Expectation::Known { findings, reference: "r".into(), at_most_ppm: Some(50_000) };
+        let case = case("ext4", "", "async-commit", expectation);
+        let outcomes = (0..states)
+            .map(|index| if index < violated_states { violated(&[FindingKind::Mounts]) } else { Outcome::Held });
+        verdict(&tally_of(&case, outcomes)).clone()
+    };
+    assert_eq!(of(20, 1000), Verdict::AsExpected);
+    assert_eq!(of(0, 100), Verdict::AsExpected);
+    let why = "3 of 60 states are violated, too few states to tell a rate of 1.71–13.7\u{a0}% from the 5.00\u{a0}% that is known";
+    assert_eq!(of(3, 60), Verdict::Inconclusive { why: why.into() });
+    let why = "30 of 200 states are violated, a rate of 10.7–20.6\u{a0}%; at most 5.00\u{a0}% is known";
+    assert_eq!(of(30, 200), Verdict::Worse { why: why.into() });
+    assert!(matches!(of(0, 20), Verdict::Inconclusive { .. }));
+}
+
+#[test]
 fn known_departs_on_kinds_that_are_not_known() {
     let case = case("ext4", "", "async-commit", known(&[FindingKind::Mounts], "a reference"));
     assert_eq!(verdict(&tally_of(&case, [Outcome::Held])), &Verdict::AsExpected);
     assert_eq!(verdict(&tally_of(&case, [violated(&[FindingKind::Mounts])])), &Verdict::AsExpected);
     let other = tally_of(&case, [violated(&[FindingKind::Mounts, FindingKind::Fsck])]);
     let why = "findings that are not known here: fsck in 1 state";
-    assert_eq!(verdict(&other), &Verdict::Departs { why: why.into() });
+    assert_eq!(verdict(&other), &Verdict::Worse { why: why.into() });
 }
 
 #[test]
 fn known_departs_on_another_finding_of_a_known_kind() {
     let says = |says: &str| {
         let findings = vec![KnownFinding { kind: FindingKind::Mounts, says: says.into() }];
-        let expectation = Expectation::Known { findings, reference: "a reference".into() };
+        let expectation = Expectation::Known { findings, reference: "a reference".into(), at_most_ppm: None };
         let found = Finding { kind: FindingKind::Mounts, detail: "the mount is refused: bad superblock".into() };
         let case = case("ext4", "", "async-commit", expectation);
         verdict(&tally_of(&case, [Outcome::Violated { findings: vec![found] }])).clone()
     };
     assert_eq!(says("bad superblock"), Verdict::AsExpected);
     let why = "findings that are not known here: mounts in 1 state";
-    assert_eq!(says("invalid checksum"), Verdict::Departs { why: why.into() });
+    assert_eq!(says("invalid checksum"), Verdict::Worse { why: why.into() });
 }
 
 #[test]
@@ -141,7 +173,7 @@ fn a_w0_cell_with_too_little_at_stake_is_inconclusive() {
     assert_eq!(verdict(&of("barrier", 0, |_| Outcome::Held)), &Verdict::AsExpected);
     // What was seen to fail has failed, however little was at stake.
     let failed = of("nobarrier-w0", 0, |index| if index == 7 { violated(&[FindingKind::Walk]) } else { Outcome::Held });
-    assert!(matches!(verdict(&failed), Verdict::Departs { .. }));
+    assert!(matches!(verdict(&failed), Verdict::Worse { .. }));
     assert_eq!(of("nobarrier-w0", 29, |_| Outcome::Held).cells[0].loose_share(), Some(0.29));
 }
 
@@ -268,6 +300,52 @@ fn sums_medians_and_groups() {
 }
 
 #[test]
+fn the_first_violation_is_counted_in_the_order_of_the_ledger() {
+    let one = case("ext4", "", "nobarrier-w1", Expectation::Unsafe);
+    let other = Case { seed: 2, ..one.clone() };
+    let bad = || violated(&[FindingKind::Walk]);
+    let first = ledger_of(&one, [Outcome::Held, broken("x"), Outcome::Held, bad(), Outcome::Held, bad()]);
+    let mut torn = first.clone();
+    torn.lines.truncate(3);
+    let second = ledger_of(&other, vec![Outcome::Held; 5]);
+    let firsts = [First { seed: 1, judged: 3, seen: true }, First { seed: 2, judged: 5, seen: false }];
+    for ledgers in [[&first, &torn, &second], [&second, &torn, &first]] {
+        assert_eq!(Tally::from_ledgers(&ledgers.map(Clone::clone)).cells[0].firsts, firsts);
+    }
+}
+
+#[test]
+fn depths_roles_and_what_departs_are_counted() {
+    let case = case("ext4", "", "async-commit", known(&[FindingKind::Mounts], "r"));
+    let mut known = state(&case, 1, violated(&[FindingKind::Mounts]));
+    (known.role, known.depth) = (Some("commit block".into()), Some(2));
+    let plain = State { role: None, ..known.clone() };
+    let other = state(&case, 2, violated(&[FindingKind::Mounts, FindingKind::Fsck, FindingKind::Walk]));
+    let lines = [plain, known, other, state(&case, 3, Outcome::Held)].map(|state| Line::State(Box::new(state)));
+    let tally = Tally::from_ledgers(&[ledger(lines)]);
+    let cell = &tally.cells[0];
+    assert_eq!((cell.counts.violated, cell.counts.departing, tally.duplicates), (2, 1, 1));
+    assert_eq!(cell.counts.roles.iter().collect::<Vec<_>>(), [(&"commit block".to_string(), &1)]);
+    let depths: Vec<_> = cell.depths.iter().map(|(depth, e)| (*depth, e.violated, e.judged)).collect();
+    assert_eq!(depths, [(1, 1, 2), (2, 1, 1)]);
+}
+
+#[test]
+fn a_part_of_the_matrix_that_is_not_there_is_missed() {
+    let case = case("ext4", "", "barrier", Expectation::Safe);
+    let of = |shards: &[&str]| {
+        let ledgers = shards.iter().map(|&shard| {
+            let mut ledger = ledger_of(&case, [Outcome::Held]);
+            ledger.header.shard = Some(shard.into());
+            ledger
+        });
+        Tally::from_ledgers(&ledgers.collect::<Vec<_>>()).missing_shards
+    };
+    assert_eq!(of(&["1/4", "4/4", "2/4"]), ["3/4"]);
+    assert!(of(&["1/2", "2/2", "2/2"]).is_empty());
+}
+
+#[test]
 fn what_was_planned_and_not_judged_is_missing() {
     let case = case("ext4", "", "barrier", Expectation::Safe);
     let mut ledger = ledger_of(&case, vec![Outcome::Held; 4]);
@@ -280,7 +358,7 @@ fn the_tally_is_json_for_other_programs() {
     let case = case("ext4", "", "barrier", Expectation::Safe);
     let json = serde_json::to_value(tally_of(&case, [Outcome::Held, violated(&[FindingKind::Fsck])])).unwrap();
     let cell = &json["cells"][0];
-    assert_eq!((&cell["verdict"], &cell["rate"]), (&"departs".into(), &0.5.into()));
+    assert_eq!((&cell["verdict"], &cell["rate"]), (&"worse".into(), &0.5.into()));
     assert_eq!(cell["counts"]["kinds"]["fsck"], 1);
     assert_eq!(cell["violations"][0]["state"], "recipe 1");
 }

@@ -153,6 +153,7 @@ mod tests {
             command: "powerfail run".into(),
             started: "2026-01-01T00:00:00Z".into(),
             machine: "a test".into(),
+            shard: None,
         }
     }
 

@@ -38,6 +38,9 @@ pub struct Header {
     pub started: String,
     /// Kernel release, processors and memory of the machine, as one sentence.
     pub machine: String,
+    /// Which part of the matrix this run has, such as `2/4`; none: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<String>,
 }
 
 /// One combination of the matrix.
@@ -79,6 +82,9 @@ pub enum Expectation {
         findings: Vec<KnownFinding>,
         /// Where it is known from.
         reference: String,
+        /// The largest share of violated states that is still as known, in parts per million; none: any share is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at_most_ppm: Option<u32>,
     },
     /// Nothing is known: whatever is found is reported and departs from nothing.
     Open,
@@ -209,6 +215,15 @@ pub struct State {
     /// The command that replays this state, for a violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+    /// How many crashes made it: 1 is a cut of the workload, 2 a cut of the recovery from one; none: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// What the lost block that matters is, such as `commit block`; known once the state was explained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Why the state is violated, in a few sentences; known once the state was explained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
     /// Milliseconds from building the image to the verdict.
     pub took_ms: u64,
 }

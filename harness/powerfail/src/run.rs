@@ -189,6 +189,7 @@ pub fn header(config: &Config) -> Header {
             uname.release().to_string_lossy(),
             uname.machine().to_string_lossy()
         ),
+        shard: None,
     }
 }
 

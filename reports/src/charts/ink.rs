@@ -17,14 +17,15 @@ pub(crate) struct Ink(u8);
 
 #[rustfmt::skip]
 /// Names of the inks; the page's style sheet has a variable `--NAME` for each.
-const NAMES: [&str; 41] = [
+const NAMES: [&str; 43] = [
     "text", "muted", "grid", "band", // 0
-    "ok", "departs", "inconclusive", "broken", "skipped", // 4
+    "ok", "worse", "inconclusive", "broken", "skipped", // 4
     "heat0", "heat1", "heat2", "heat3", "heat4", "heat5", "heat6", "heat7", // 9
     "on-heat0", "on-heat1", "on-heat2", "on-heat3", "on-heat4", "on-heat5", "on-heat6", "on-heat7", // 17
     "mounts", "kernel", "walk", "promises", "fsck", "quiet", "witness", // 25
     "on-dark", "on-pale", // 32
     "journal", "home", "lost", "flush", "fua", "cut", "page", // 34
+    "better", "line", // 41
 ];
 
 impl Ink {
@@ -32,6 +33,7 @@ impl Ink {
     pub(crate) const MUTED: Ink = Ink(1);
     pub(crate) const GRID: Ink = Ink(2);
     pub(crate) const BAND: Ink = Ink(3);
+    pub(crate) const SKIPPED: Ink = Ink(8);
     pub(crate) const ON_DARK: Ink = Ink(32);
     pub(crate) const ON_PALE: Ink = Ink(33);
     pub(crate) const JOURNAL: Ink = Ink(34);
@@ -41,12 +43,14 @@ impl Ink {
     pub(crate) const FUA: Ink = Ink(38);
     pub(crate) const CUT: Ink = Ink(39);
     pub(crate) const PAGE: Ink = Ink(40);
+    pub(crate) const LINE: Ink = Ink(42);
 
     /// That of a verdict.
     pub(crate) fn verdict(verdict: &Verdict) -> Ink {
         match verdict {
             Verdict::AsExpected => Ink(4),
-            Verdict::Departs { .. } => Ink(5),
+            Verdict::Worse { .. } => Ink(5),
+            Verdict::Better { .. } => Ink(41),
             Verdict::Inconclusive { .. } => Ink(6),
             Verdict::Broken { .. } => Ink(7),
             Verdict::Skipped { .. } => Ink(8),
@@ -79,6 +83,12 @@ impl Ink {
             FindingKind::Quiet => (Ink(30), Ink::ON_PALE),
             FindingKind::Witness => (Ink(31), Ink::ON_PALE),
         }
+    }
+
+    /// The fill for the role of a lost block, by its rank among the roles, and the ink of the text on it. Roles are open, so
+    /// they share the colours of the kinds; whatever comes after the seventh shares one.
+    pub(crate) fn role(rank: usize) -> (Ink, Ink) {
+        FindingKind::ALL.get(rank).map_or((Ink::SKIPPED, Ink::ON_DARK), |&kind| Ink::kind(kind))
     }
 
     pub(crate) fn name(self) -> &'static str {

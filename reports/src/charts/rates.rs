@@ -110,7 +110,8 @@ fn whisker(canvas: &Canvas<'_>, layout: &Layout, y: i32, cell: &Cell, (rate, int
     let x = x_of(layout, rate);
     match cell.verdict {
         Verdict::AsExpected => canvas.circle((x, y), 5, ink),
-        Verdict::Departs { .. } => canvas.polygon(&[(x, y - 8), (x + 8, y), (x, y + 8), (x - 8, y)], ink),
+        Verdict::Worse { .. } => canvas.polygon(&[(x, y - 8), (x + 8, y), (x, y + 8), (x - 8, y)], ink),
+        Verdict::Better { .. } => canvas.polygon(&[(x, y + 7), (x + 7, y - 6), (x - 7, y - 6)], ink),
         Verdict::Inconclusive { .. } => canvas.polygon(&[(x, y - 7), (x + 7, y + 6), (x - 7, y + 6)], ink),
         Verdict::Skipped { .. } => canvas.rect((x - 4, y - 4), (9, 9), ink),
         Verdict::Broken { .. } => canvas.cross((x, y), 6, 3, ink),

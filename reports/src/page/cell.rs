@@ -144,7 +144,8 @@ pub(super) fn cell_id(index: usize) -> String {
 pub(super) fn verdict_class(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::AsExpected => "ok",
-        Verdict::Departs { .. } => "departs",
+        Verdict::Worse { .. } => "worse",
+        Verdict::Better { .. } => "better",
         Verdict::Inconclusive { .. } => "inconclusive",
         Verdict::Skipped { .. } => "skipped",
         Verdict::Broken { .. } => "broken",

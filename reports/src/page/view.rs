@@ -81,7 +81,7 @@ impl Page {
         let judged = tally.judged() > 0;
         Page {
             headline: headline(tally),
-            mood: if tally.exit_code() == 0 { "ok" } else { "departs" },
+            mood: if tally.exit_code() == 0 { "ok" } else { "worse" },
             tiles: tiles(tally),
             attention: attention(tally, &labels),
             matrix: Chart::of(|width| charts::matrix::chart(tally, width)),
@@ -162,9 +162,9 @@ fn attention(tally: &Tally, labels: &[Label]) -> Vec<Attention> {
     let mut cells: Vec<_> = tally.cells.iter().zip(labels).enumerate().collect();
     cells.retain(|(_, (cell, _))| cell.verdict != Verdict::AsExpected);
     cells.sort_by_key(|(_, (cell, _))| match cell.verdict {
-        Verdict::Departs { .. } | Verdict::AsExpected => 0,
+        Verdict::Worse { .. } | Verdict::AsExpected => 0,
         Verdict::Broken { .. } => 1,
-        Verdict::Inconclusive { .. } => 2,
+        Verdict::Better { .. } | Verdict::Inconclusive { .. } => 2,
         Verdict::Skipped { .. } => 3,
     });
     cells
@@ -185,7 +185,7 @@ fn pictures(tally: &Tally, limit: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tally.cells.len()).collect();
     order.sort_by_key(|&index| {
         let cell = &tally.cells[index];
-        (!matches!(cell.verdict, Verdict::Departs { .. }), cell.counts.violated == 0)
+        (!matches!(cell.verdict, Verdict::Worse { .. }), cell.counts.violated == 0)
     });
     let mut shown = vec![0; tally.cells.len()];
     let mut left = limit;

@@ -28,6 +28,7 @@ pub fn header() -> Header {
         command: "powerfail matrix scripts/nightly.toml --out nightly/2026-01-05".into(),
         started: "2026-01-05T02:00:07Z".into(),
         machine: "Linux 6.18.44 x86_64, 2 processors, 23.4 GiB of memory".into(),
+        shard: None,
     }
 }
 
@@ -59,7 +60,7 @@ pub fn case(fs: &str, mkfs: &str, mode: &str, expectation: Expectation) -> Case 
 
 pub fn known(kinds: &[FindingKind], reference: &str) -> Expectation {
     let findings = kinds.iter().map(|&kind| KnownFinding { kind, says: String::new() }).collect();
-    Expectation::Known { findings, reference: reference.into() }
+    Expectation::Known { findings, reference: reference.into(), at_most_ppm: None }
 }
 
 fn finding(kind: FindingKind, dice: &mut Dice) -> Finding {
@@ -153,6 +154,9 @@ pub fn states(plan: &Plan<'_>, dice: &mut Dice) -> Vec<Line> {
             lost,
             in_flight: dice.roll(4),
             outcome,
+            depth: None,
+            role: None,
+            explanation: None,
             took_ms: 80 + dice.roll(120),
         })));
     }

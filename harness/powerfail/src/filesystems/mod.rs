@@ -101,7 +101,7 @@ pub fn names() -> String {
 
 fn known(findings: &[(FindingKind, &str)], reference: &str) -> Expectation {
     let findings = findings.iter().map(|&(kind, says)| KnownFinding { kind, says: says.into() }).collect();
-    Expectation::Known { findings, reference: reference.into() }
+    Expectation::Known { findings, reference: reference.into(), at_most_ppm: None }
 }
 
 /// What is expected of the three modes that every journaling file system has.

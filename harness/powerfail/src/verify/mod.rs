@@ -110,6 +110,9 @@ fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line> {
         in_flight: entry.in_flight,
         outcome: judged.outcome,
         replay: None,
+        depth: None,
+        role: None,
+        explanation: None,
         took_ms: judged.took_ms,
     };
     if matches!(state.outcome, Outcome::Violated { .. }) {
