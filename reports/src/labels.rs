@@ -14,6 +14,8 @@ pub(crate) struct Label {
     pub(crate) fs: String,
     /// What sets its mkfs, and whatever else is needed, apart from the others; often empty.
     pub(crate) variant: String,
+    /// The same, one for each thing.
+    pub(crate) parts: Vec<String>,
     /// The mode.
     pub(crate) mode: String,
 }
@@ -36,17 +38,34 @@ impl Label {
 
 /// The labels of all cells, in their order.
 pub(crate) fn labels(cells: &[Cell]) -> Vec<Label> {
-    let mkfs = mkfs_labels(cells);
-    let telling = telling_axes(cells);
-    cells
-        .iter()
-        .map(|cell| {
-            let mut parts = vec![mkfs[&(cell.key.fs.as_str(), cell.key.mkfs.as_str())].clone()];
-            parts.extend(telling.iter().map(|axis| axis.part(&cell.key)));
+    of_keys(&cells.iter().map(|cell| &cell.key).collect::<Vec<_>>())
+}
+
+/// The same for keys.
+pub(crate) fn of_keys(keys: &[&Key]) -> Vec<Label> {
+    let mkfs = mkfs_labels(keys);
+    let telling = telling_axes(keys);
+    keys.iter()
+        .map(|key| {
+            let mut parts = vec![mkfs[&(key.fs.as_str(), key.mkfs.as_str())].clone()];
+            parts.extend(telling.iter().map(|axis| axis.part(key)));
             parts.retain(|part| !part.is_empty());
-            Label { fs: cell.key.fs.clone(), variant: parts.join(", "), mode: cell.key.mode.clone() }
+            Label { fs: key.fs.clone(), variant: parts.join(", "), parts, mode: key.mode.clone() }
         })
         .collect()
+}
+
+/// What all cells have in common, for one line beside the matrix: kernel, rig, workload.
+pub(crate) fn common(cells: &[Cell]) -> Vec<String> {
+    let mut common = Vec::new();
+    for axis in AXES.iter().rev() {
+        let mut values = cells.iter().map(|cell| (axis.of)(&cell.key));
+        let Some(first) = values.next() else { continue };
+        if !first.is_empty() && values.all(|value| value == first) {
+            common.push(if axis.name.is_empty() { first.to_string() } else { format!("{} {first}", axis.name) });
+        }
+    }
+    common
 }
 
 /// One of the things by which two cells of the same row and mode may differ.
@@ -73,11 +92,11 @@ impl Axis {
     }
 }
 
-fn telling_axes(cells: &[Cell]) -> Vec<&'static Axis> {
+fn telling_axes(keys: &[&Key]) -> Vec<&'static Axis> {
     AXES.iter()
         .filter(|axis| {
             let mut first: BTreeMap<(&str, &str, &str), &str> = BTreeMap::new();
-            cells.iter().map(|cell| &cell.key).any(|key| {
+            keys.iter().any(|key| {
                 let value = (axis.of)(key);
                 *first.entry((&key.fs, &key.mkfs, &key.mode)).or_insert(value) != value
             })
@@ -86,10 +105,10 @@ fn telling_axes(cells: &[Cell]) -> Vec<&'static Axis> {
 }
 
 /// For each file system and mkfs: its options without those that all variants of the file system share.
-fn mkfs_labels(cells: &[Cell]) -> BTreeMap<(&str, &str), String> {
-    let mut variants: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for cell in cells {
-        variants.entry(&cell.key.fs).or_default().insert(&cell.key.mkfs);
+fn mkfs_labels<'a>(keys: &[&'a Key]) -> BTreeMap<(&'a str, &'a str), String> {
+    let mut variants: BTreeMap<&'a str, BTreeSet<&'a str>> = BTreeMap::new();
+    for key in keys {
+        variants.entry(&key.fs).or_default().insert(&key.mkfs);
     }
     let mut labels = BTreeMap::new();
     for (fs, variants) in variants {

@@ -5,19 +5,25 @@
 //! skip is never a pass.
 
 pub mod charts;
+pub mod compare;
 mod findings;
 mod headline;
+pub mod history;
+mod junit;
 mod labels;
 mod merge;
 mod notes;
 mod page;
 pub mod stats;
+mod summary;
 pub mod table;
 mod tally;
 mod text;
 mod verdict;
 
 pub use findings::{Group, normalise};
+pub use junit::junit;
 pub use page::{Limits, render, render_with};
+pub use summary::{Summary, markdown, merging};
 pub use tally::{Cell, Counts, Explored, First, Key, Run, Tally, Violation};
 pub use verdict::Verdict;

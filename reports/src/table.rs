@@ -58,6 +58,9 @@ pub fn terminal(tally: &Tally, screen: Screen) -> String {
             text.push_str(&format!("  {}: {note}\n", label.whole()));
         }
     }
+    for sentence in crate::merging(tally) {
+        text.push_str(&format!("{sentence}\n"));
+    }
     text
 }
 
@@ -169,7 +172,7 @@ fn verdict(cell: &Cell) -> String {
 }
 
 /// A bar would end the column, an angle bracket begin a tag, and these signs emphasis.
-fn for_markdown(text: String) -> String {
+pub(crate) fn for_markdown(text: String) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if matches!(character, '|' | '<' | '>' | '*' | '_' | '`' | '\\' | '^' | '~' | '[') {

@@ -427,7 +427,7 @@ impl Cell {
     }
 
     /// Where it stands among the cells.
-    fn place(&self) -> (&str, &str, usize, &Key) {
+    pub(crate) fn place(&self) -> (&str, &str, usize, &Key) {
         let rank = MODES.iter().position(|&mode| mode == self.key.mode).unwrap_or(MODES.len());
         (&self.key.fs, &self.key.mkfs, rank, &self.key)
     }

@@ -44,6 +44,20 @@ pub(crate) fn percent_range(low: f64, high: f64) -> String {
     format!("{}–{}{NBSP}%", percent_digits(low), percent_digits(high))
 }
 
+/// A difference of shares in percentage points.
+pub(crate) fn points(difference: f64) -> String {
+    format!("{:.1} points", difference * 100.0)
+}
+
+/// `p = 0.0032`, `p < 0.0001`.
+pub(crate) fn p_value(p: f64) -> String {
+    match p {
+        small if small < 0.0001 => "p < 0.0001".into(),
+        small if small < 0.01 => format!("p = {small:.4}"),
+        _ => format!("p = {p:.2}"),
+    }
+}
+
 fn percent_digits(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
