@@ -53,7 +53,9 @@ fn test(cell: &Cell, label: &Label) -> TestCase {
     };
     let status = match &cell.verdict {
         Verdict::AsExpected => TestCaseStatus::success(),
-        Verdict::Worse { .. } | Verdict::Better { .. } | Verdict::Inconclusive { .. } => failed(NonSuccessKind::Failure),
+        Verdict::Worse { .. } | Verdict::Better { .. } | Verdict::Inconclusive { .. } => {
+            failed(NonSuccessKind::Failure)
+        }
         Verdict::Broken { .. } => failed(NonSuccessKind::Error),
         Verdict::Skipped { why } => {
             let mut status = TestCaseStatus::skipped();
@@ -67,7 +69,8 @@ fn test(cell: &Cell, label: &Label) -> TestCase {
 }
 
 fn sum(cell: &Cell) -> String {
-    let mut lines = vec![format!("expected: {}", cell.expectations.iter().map(describe).collect::<Vec<_>>().join(" or "))];
+    let mut lines =
+        vec![format!("expected: {}", cell.expectations.iter().map(describe).collect::<Vec<_>>().join(" or "))];
     if let (Some(rate), Some(interval)) = (cell.rate, cell.interval) {
         lines.push(format!(
             "violated: {} of {}, {}, 95 % interval {}",

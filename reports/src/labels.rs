@@ -26,6 +26,11 @@ impl Label {
         if self.variant.is_empty() { self.fs.clone() } else { format!("{} {}", self.fs, self.variant) }
     }
 
+    /// What rows that belong together have in common: file system and mkfs, or what else comes first.
+    pub(crate) fn heads(&self) -> (&str, &[String]) {
+        (&self.fs, &self.parts[..self.parts.len().min(1)])
+    }
+
     /// All of it, in one line.
     pub(crate) fn whole(&self) -> String {
         if self.variant.is_empty() {
@@ -53,6 +58,17 @@ pub(crate) fn of_keys(keys: &[&Key]) -> Vec<Label> {
             Label { fs: key.fs.clone(), variant: parts.join(", "), parts, mode: key.mode.clone() }
         })
         .collect()
+}
+
+/// The order in which cells are listed: each row of the matrix together, in the order in which rows come first.
+pub(crate) fn by_row(labels: &[Label]) -> Vec<usize> {
+    let mut rows: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (index, label) in labels.iter().enumerate() {
+        rows.entry((&label.fs, &label.variant)).or_insert(index);
+    }
+    let mut order: Vec<usize> = (0..labels.len()).collect();
+    order.sort_by_key(|&index| rows[&(labels[index].fs.as_str(), labels[index].variant.as_str())]);
+    order
 }
 
 /// What all cells have in common, for one line beside the matrix: kernel, rig, workload.

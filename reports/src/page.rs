@@ -5,12 +5,15 @@
 //! their own.
 
 mod cell;
+mod past;
+mod picture;
 mod view;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 
+use crate::history::History;
 use crate::tally::Tally;
 
 /// How much of a result the page holds.
@@ -22,26 +25,43 @@ pub struct Limits {
     pub violation_bytes: usize,
     /// Groups of findings in each cell.
     pub groups: usize,
-    /// Timelines on the whole page; cells that depart come first.
-    pub timelines: usize,
+    /// Bytes of their recipes, commands and findings together, shared evenly among the cells.
+    pub group_bytes: usize,
+    /// Bytes of all timelines; cells take turns, and those that are worse than expected come first.
+    pub timeline_bytes: usize,
+    /// Cells in each chart but the matrix; those that are not as expected come first, then those with violations.
+    pub chart_cells: usize,
+    /// Cells whose history is drawn; those that changed come first, then those with violations.
+    pub series: usize,
+    /// Cells named under the headline.
+    pub attention: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { violations: 50, violation_bytes: 1 << 20, groups: 20, timelines: 12 }
+        Limits {
+            violations: 50,
+            violation_bytes: 1 << 20,
+            groups: 20,
+            group_bytes: 1 << 20,
+            timeline_bytes: 3 << 20,
+            chart_cells: 48,
+            series: 24,
+            attention: 40,
+        }
     }
 }
 
 /// The page, with the usual limits.
 pub fn render(tally: &Tally) -> String {
-    render_with(tally, Limits::default())
+    render_with(tally, None, Limits::default())
 }
 
-/// The page.
+/// The page, with many nights' history if there is one.
 ///
 /// # Panics
 /// If the template is wrong, which is a fault of this crate.
-pub fn render_with(tally: &Tally, limits: Limits) -> String {
+pub fn render_with(tally: &Tally, history: Option<&History>, limits: Limits) -> String {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -49,7 +69,8 @@ pub fn render_with(tally: &Tally, limits: Limits) -> String {
     environment.set_syntax(syntax.expect("the usual delimiters"));
     environment.add_template("page.html", include_str!("../templates/page.html")).expect("the template parses");
     environment.add_template("style.css", include_str!("../templates/style.css")).expect("the style sheet parses");
+    environment.add_template("history.html", include_str!("../templates/history.html")).expect("the template parses");
     environment.add_template("cell.html", include_str!("../templates/cell.html")).expect("the template parses");
     let page = environment.get_template("page.html").expect("just added");
-    page.render(Value::from(Serde(view::Page::of(tally, limits)))).expect("the template fits the view")
+    page.render(Value::from(Serde(view::Page::of(tally, history, limits)))).expect("the template fits the view")
 }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use crate::headline::headline;
 use crate::labels::labels;
 use crate::notes::notes;
-use crate::tally::{Cell, Tally};
 use crate::table;
+use crate::tally::{Cell, Tally};
 use crate::text::{count, counted, listed};
 use crate::verdict::{Verdict, describe};
 

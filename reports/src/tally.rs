@@ -17,7 +17,7 @@ use crate::verdict::Verdict;
 pub struct Tally {
     /// The runs, by when they began.
     pub runs: Vec<Run>,
-    /// The cells, by file system, then by mode from safe to unsafe.
+    /// The cells, by file system, mkfs, kernel, rig and workload, then by mode from safe to unsafe.
     pub cells: Vec<Cell>,
     /// Lines about a state that another line had said already.
     pub duplicates: u64,
@@ -427,9 +427,10 @@ impl Cell {
     }
 
     /// Where it stands among the cells.
-    pub(crate) fn place(&self) -> (&str, &str, usize, &Key) {
-        let rank = MODES.iter().position(|&mode| mode == self.key.mode).unwrap_or(MODES.len());
-        (&self.key.fs, &self.key.mkfs, rank, &self.key)
+    pub(crate) fn place(&self) -> impl Ord + use<'_> {
+        let key = &self.key;
+        let rank = MODES.iter().position(|&mode| mode == key.mode).unwrap_or(MODES.len());
+        ([&key.fs, &key.mkfs, &key.kernel, &key.rig, &key.workload], rank, key)
     }
 }
 

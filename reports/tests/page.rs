@@ -113,20 +113,32 @@ fn a_page_of_twenty_thousand_states_is_small_quick_and_always_the_same() {
     // In a debug build on a busy machine it takes about a second.
     assert!(took.as_secs() < 20, "{took:?}");
     assert!(page == render(&Tally::from_ledgers(std::slice::from_ref(&contents))), "twice the same");
-    let mut turned = contents;
-    turned.lines.reverse();
-    assert!(page == render(&Tally::from_ledgers(&[turned])), "the order of the lines is not part of the page");
+    let mut halves = [contents.clone(), contents];
+    halves[1].lines.truncate(9_000);
+    let forward = render(&Tally::from_ledgers(&halves));
+    halves.reverse();
+    assert!(forward == render(&Tally::from_ledgers(&halves)), "the order of the ledgers is not part of the page");
 }
 
 #[test]
 fn limits_are_kept_and_what_is_left_out_is_said() {
     let tally = Tally::from_ledgers(&[night()]);
-    let bare = render_with(&tally, Limits { violations: 2, violation_bytes: 0, groups: 1, timelines: 0 });
+    let bare = render_with(
+        &tally,
+        None,
+        Limits { violations: 2, violation_bytes: 0, groups: 1, timeline_bytes: 0, ..Limits::default() },
+    );
     assert!(!bare.contains("The recording around one cut"));
     assert!(bare.contains("more distinct findings are in the ledger."));
     assert!(bare.contains("409 more violations are in the ledger."), "the bytes allow for one of 410");
-    let one = render_with(&tally, Limits { timelines: 1, ..Limits::default() });
-    assert_eq!(one.matches("The recording around one cut").count(), 1);
+    assert!(bare.contains("left out to keep the page small"));
+    let some = render_with(&tally, None, Limits { timeline_bytes: 300_000, ..Limits::default() });
+    let shown = some.matches("The recording around one cut").count();
+    assert!((1..14).contains(&shown), "{shown} pictures");
+    let few = render_with(&tally, None, Limits { chart_cells: 5, attention: 2, ..Limits::default() });
+    for text in ["12 more cells are in the table alone.", "4 more cells are not as expected."] {
+        assert!(few.contains(text), "{text}");
+    }
 }
 
 #[test]

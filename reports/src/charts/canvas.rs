@@ -1,11 +1,13 @@
 //! A sheet to draw on, in pixels, with inks in the place of colours.
 
+use std::cell::RefCell;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::ink::Ink;
-use super::svg::finish;
+use super::svg::{Link, finish};
 
 /// For which width a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +45,21 @@ const NEVER: &str = "drawing into a string does not fail";
 
 pub(crate) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
+    links: RefCell<Vec<Link>>,
 }
 
 /// Draws a chart: its size, what it is called, what it says in one sentence, and its shapes.
 pub(crate) fn draw(size: (i32, i32), title: &str, describe: &str, shapes: impl FnOnce(&Canvas<'_>)) -> String {
     let size = (size.0 as u32, size.1 as u32);
     let mut raw = String::new();
-    {
-        let canvas = Canvas { area: SVGBackend::with_string(&mut raw, size).into_drawing_area() };
+    let links = {
+        let area = SVGBackend::with_string(&mut raw, size).into_drawing_area();
+        let canvas = Canvas { area, links: RefCell::default() };
         shapes(&canvas);
         canvas.area.present().expect(NEVER);
-    }
-    finish(&raw, size, title, describe)
+        canvas.links.into_inner()
+    };
+    finish(&raw, size, title, describe, &links)
 }
 
 impl Canvas<'_> {
@@ -68,6 +73,11 @@ impl Canvas<'_> {
     pub(crate) fn faint_rect(&self, (x, y): (i32, i32), (width, height): (i32, i32), ink: Ink) {
         let shape = Rectangle::new([(x, y), (x + width, y + height)], ink.colour().mix(0.35).filled());
         self.area.draw(&shape).expect(NEVER);
+    }
+
+    /// Makes a rectangle lead to a place on the page; `says` is what is there, for who can't see the rectangle.
+    pub(crate) fn link(&self, at: (i32, i32), size: (i32, i32), target: String, says: String) {
+        self.links.borrow_mut().push(Link { at, size, target, says });
     }
 
     /// A line through points.

@@ -17,7 +17,7 @@ pub(crate) struct Ink(u8);
 
 #[rustfmt::skip]
 /// Names of the inks; the page's style sheet has a variable `--NAME` for each.
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 44] = [
     "text", "muted", "grid", "band", // 0
     "ok", "worse", "inconclusive", "broken", "skipped", // 4
     "heat0", "heat1", "heat2", "heat3", "heat4", "heat5", "heat6", "heat7", // 9
@@ -25,7 +25,7 @@ const NAMES: [&str; 43] = [
     "mounts", "kernel", "walk", "promises", "fsck", "quiet", "witness", // 25
     "on-dark", "on-pale", // 32
     "journal", "home", "lost", "flush", "fua", "cut", "page", // 34
-    "better", "line", // 41
+    "better", "series", "series-pale", // 41
 ];
 
 impl Ink {
@@ -43,7 +43,8 @@ impl Ink {
     pub(crate) const FUA: Ink = Ink(38);
     pub(crate) const CUT: Ink = Ink(39);
     pub(crate) const PAGE: Ink = Ink(40);
-    pub(crate) const LINE: Ink = Ink(42);
+    pub(crate) const SERIES: Ink = Ink(42);
+    pub(crate) const SERIES_PALE: Ink = Ink(43);
 
     /// That of a verdict.
     pub(crate) fn verdict(verdict: &Verdict) -> Ink {
@@ -88,7 +89,10 @@ impl Ink {
     /// The fill for the role of a lost block, by its rank among the roles, and the ink of the text on it. Roles are open, so
     /// they share the colours of the kinds; whatever comes after the seventh shares one.
     pub(crate) fn role(rank: usize) -> (Ink, Ink) {
-        FindingKind::ALL.get(rank).map_or((Ink::SKIPPED, Ink::ON_DARK), |&kind| Ink::kind(kind))
+        use FindingKind::{Fsck, Kernel, Mounts, Promises, Quiet, Walk, Witness};
+        // Another order than that of the kinds, lest the most frequent role be taken for the first kind.
+        let kinds = [Promises, Walk, Fsck, Kernel, Witness, Mounts, Quiet];
+        kinds.get(rank).map_or((Ink::SKIPPED, Ink::ON_DARK), |&kind| Ink::kind(kind))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -132,8 +136,9 @@ mod tests {
 
     #[test]
     fn the_names_stand_where_the_constants_say() {
-        let inks = [Ink::PAGE, Ink::ON_DARK, Ink::JOURNAL, Ink::BAND, Ink::heat(0.0).0, Ink::heat(1.0).1];
-        assert_eq!(inks.map(Ink::name), ["page", "on-dark", "journal", "band", "heat0", "on-heat7"]);
+        let inks =
+            [Ink::PAGE, Ink::SERIES_PALE, Ink::ON_DARK, Ink::JOURNAL, Ink::BAND, Ink::heat(0.0).0, Ink::heat(1.0).1];
+        assert_eq!(inks.map(Ink::name), ["page", "series-pale", "on-dark", "journal", "band", "heat0", "on-heat7"]);
         for kind in FindingKind::ALL {
             assert_eq!(Ink::kind(kind).0.name(), kind.name());
         }

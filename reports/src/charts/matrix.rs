@@ -3,17 +3,23 @@
 //! The colour says how often a power cut ended in a violation; the sign and the frame say whether that was expected, so
 //! a control in the darkest colour is calm and a safe cell in the palest is not. Narrow, it is a list of the same boxes.
 
-use crate::labels::{Label, labels};
+use std::collections::BTreeMap;
+
+use crate::labels::{Label, by_row, labels};
 use crate::tally::{Cell, MODES, Tally};
 use crate::text::{count, percent, short_count};
 use crate::verdict::Verdict;
 
 use super::canvas::{At, BODY, Canvas, SMALL, Width, draw, fit, text_width, wrap};
 use super::ink::Ink;
-use super::{Line, lines};
+use super::{Line, cell_id, lines};
 
 /// Height of a line of small text.
 const LINE: i32 = 16;
+/// Rows that have room for a line with the verdict.
+const ROOMY: usize = 14;
+/// Between groups of low rows.
+const GROUP: i32 = 10;
 /// Between boxes.
 const GAP: i32 = 4;
 
@@ -37,24 +43,37 @@ fn describe(tally: &Tally) -> String {
 }
 
 fn wide(tally: &Tally, labels: &[Label]) -> String {
-    const HEIGHT: i32 = 66;
-    const LEFT: i32 = 146;
     let modes = modes(labels);
-    let mut rows: Vec<(&str, &str)> = Vec::new();
-    for label in labels {
-        if !rows.contains(&(&label.fs, &label.variant)) {
-            rows.push((&label.fs, &label.variant));
+    let mut rows: Vec<&Label> = Vec::new();
+    let mut places: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+    for index in by_row(labels) {
+        let label = &labels[index];
+        if rows.last().is_none_or(|last| last.variant != label.variant || last.fs != label.fs) {
+            rows.push(label);
         }
+        places.insert((&label.fs, &label.variant, &label.mode), index);
     }
+    // Very many rows are lower, and say their verdict by sign and frame alone.
+    let height = if rows.len() > ROOMY { 48 } else { 66 };
     // At least 64 pixels for a box: with very many modes the chart becomes wider than a page is.
-    let column = ((Width::Wide.pixels() - LEFT) / modes.len().max(1) as i32).clamp(64, 150);
+    let least = if labels.iter().any(|label| label.parts.len() > 1) { 204 } else { 146 };
+    let column = ((Width::Wide.pixels() - least) / modes.len().max(1) as i32).clamp(64, 150);
     let left = Width::Wide.pixels() - column * modes.len() as i32;
-    let left = left.clamp(LEFT, 260);
+    let left = left.clamp(least, 300);
     let heads: Vec<Vec<String>> = modes.iter().map(|mode| wrap(mode, 12, column - GAP)).collect();
     let head = heads.iter().map(Vec::len).max().unwrap_or(0) as i32 * LINE + 10;
     let legend = 34;
-    let size =
-        (Width::Wide.pixels().max(left + column * modes.len() as i32), head + HEIGHT * rows.len() as i32 + legend);
+    // A row whose file system and mkfs are those of the row above belongs to it.
+    let follows = |row: usize| row > 0 && rows[row].heads() == rows[row - 1].heads();
+    let mut ys: Vec<i32> = Vec::new();
+    for row in 0..rows.len() {
+        let gap = if follows(row) || height > 50 { 0 } else { GROUP };
+        ys.push(ys.last().map_or(0, |y| y + height + gap));
+    }
+    let size = (
+        Width::Wide.pixels().max(left + column * modes.len() as i32),
+        head + ys.last().map_or(0, |y| y + height) + legend,
+    );
     draw(size, TITLE, &describe(tally), |canvas| {
         for (index, lines) in heads.iter().enumerate() {
             let x = left + column * index as i32 + (column - GAP) / 2;
@@ -62,30 +81,54 @@ fn wide(tally: &Tally, labels: &[Label]) -> String {
                 canvas.text(text, (x, head - 14 - LINE * line as i32), At::Centre, 12, Ink::TEXT);
             }
         }
-        for (index, (fs, variant)) in rows.iter().enumerate() {
-            let y = head + HEIGHT * index as i32 + (HEIGHT - GAP) / 2;
-            let lines = wrap(variant, SMALL, left - 12);
-            let lines = &lines[..lines.len().min(2)];
-            let top = if variant.is_empty() { y } else { y - LINE * lines.len() as i32 / 2 };
-            canvas.bold(&fit(fs, BODY, left - 12), (0, top), At::Left, BODY, Ink::TEXT);
-            for (line, text) in lines.iter().enumerate() {
-                canvas.text(text, (0, top + LINE * (line as i32 + 1)), At::Left, SMALL, Ink::MUTED);
-            }
-        }
-        for (row, (fs, variant)) in rows.iter().enumerate() {
+        for (row, label) in rows.iter().enumerate() {
+            let top = head + ys[row];
+            row_name(canvas, label, follows(row), (top, height - GAP), left - 12);
             for (index, mode) in modes.iter().enumerate() {
-                let at = (left + column * index as i32, head + HEIGHT * row as i32);
-                let size = (column - GAP, HEIGHT - GAP);
-                let found =
-                    labels.iter().position(|label| (&*label.fs, &*label.variant, &*label.mode) == (fs, variant, mode));
-                match found {
-                    Some(cell) => tile(canvas, &tally.cells[cell], at, size),
+                let (at, size) = ((left + column * index as i32, top), (column - GAP, height - GAP));
+                match places.get(&(label.fs.as_str(), label.variant.as_str(), *mode)) {
+                    Some(&cell) => {
+                        tile(canvas, &tally.cells[cell], at, size);
+                        link(canvas, tally, labels, cell, at, size);
+                    }
                     None => canvas.text("·", (at.0 + size.0 / 2, at.1 + size.1 / 2), At::Centre, BODY, Ink::MUTED),
                 }
             }
         }
         scale(canvas, (left, size.1 - 12));
     })
+}
+
+/// File system and mkfs, unless the row above has them already, and what tells the rows apart; as far as there is room.
+fn row_name(canvas: &Canvas<'_>, label: &Label, follows: bool, (top, height): (i32, i32), width: i32) {
+    let named = usize::from(!follows);
+    let room = ((height + 4) / LINE) as usize - named;
+    let parts = &label.parts[if follows { label.parts.len().min(1) } else { 0 }..];
+    let mut lines: Vec<String> = parts.iter().flat_map(|part| wrap(part, SMALL, width)).collect();
+    if lines.len() > room {
+        // The last parts tell neighbours apart, so what comes first gives way.
+        lines = parts.iter().map(|part| fit(part, SMALL, width)).collect();
+        lines.drain(..lines.len().saturating_sub(room));
+    }
+    let first = top + height / 2 - LINE * (lines.len() + named - 1) as i32 / 2;
+    if !follows {
+        canvas.bold(&fit(&label.fs, BODY, width), (0, first), At::Left, BODY, Ink::TEXT);
+    }
+    let first = if follows { first - LINE } else { first };
+    for (line, text) in lines.iter().enumerate() {
+        canvas.text(text, (0, first + LINE * (line as i32 + 1)), At::Left, SMALL, Ink::MUTED);
+    }
+}
+
+/// Leads to the cell's details.
+fn link(canvas: &Canvas<'_>, tally: &Tally, labels: &[Label], index: usize, at: (i32, i32), size: (i32, i32)) {
+    let cell = &tally.cells[index];
+    let found = match cell.rate {
+        Some(rate) => format!("{} of {}, {}", count(cell.counts.violated), count(cell.counts.judged()), percent(rate)),
+        None => "nothing judged".into(),
+    };
+    let says = format!("{}: {found}; {}", labels[index].whole(), cell.verdict.name());
+    canvas.link(at, size, cell_id(index), says);
 }
 
 /// A box with rate, count and verdict below each other.
@@ -99,6 +142,16 @@ fn tile(canvas: &Canvas<'_>, cell: &Cell, (x, y): (i32, i32), size: (i32, i32)) 
         canvas.text(&fit(&name, small, room), (middle, y + size.1 / 2), At::Centre, small, on);
         return;
     };
+    if size.1 < 50 {
+        let sum = if cell.verdict == Verdict::AsExpected {
+            percent(rate)
+        } else {
+            format!("{} {}", cell.verdict.sign(), percent(rate))
+        };
+        canvas.bold(&sum, (middle, y + 14), At::Centre, 13, on);
+        canvas.text(&fraction(cell, SMALL, room), (middle, y + 31), At::Centre, SMALL, on);
+        return;
+    }
     canvas.bold(&percent(rate), (middle, y + 15), At::Centre, 15, on);
     canvas.text(&fraction(cell, SMALL, room), (middle, y + 32), At::Centre, SMALL, on);
     let name = if cell.verdict == Verdict::AsExpected { cell.verdict.sign().to_string() } else { name };
@@ -158,12 +211,12 @@ fn narrow(tally: &Tally, labels: &[Label]) -> String {
     draw((width, lines.len() as i32 * HEIGHT + 4), TITLE, &describe(tally), |canvas| {
         for (index, line) in lines.iter().enumerate() {
             let middle = index as i32 * HEIGHT + HEIGHT / 2;
-            let (cell, label) = match line {
+            let (index, cell, label) = match line {
                 Line::Head(name) => {
                     canvas.bold(&fit(name, BODY, width), (0, middle + 3), At::Left, BODY, Ink::TEXT);
                     continue;
                 }
-                Line::Cell(cell, label) => (cell, label),
+                Line::Cell(cell, label) => (index_of(tally, cell), cell, label),
             };
             canvas.text(&fit(&label.mode, BODY, LEFT - 4), (0, middle), At::Left, BODY, Ink::TEXT);
             let (at, size) = ((LEFT, middle - HEIGHT / 2 + 2), (width - LEFT, HEIGHT - GAP));
@@ -176,8 +229,14 @@ fn narrow(tally: &Tally, labels: &[Label]) -> String {
                 None => canvas.text(cell.verdict.name(), (LEFT + 12, middle), At::Left, SMALL, on),
             }
             canvas.bold(cell.verdict.sign(), (width - 12, middle), At::Right, BODY, on);
+            link(canvas, tally, labels, index, at, size);
         }
     })
+}
+
+/// Which of the tally's cells it is.
+fn index_of(tally: &Tally, cell: &Cell) -> usize {
+    tally.cells.iter().position(|other| std::ptr::eq(other, cell)).expect("a cell of the tally")
 }
 
 /// The modes that occur, as they are described.

@@ -6,18 +6,29 @@
 //! narrow one of each, because text that is scaled down to a phone can't be read.
 
 mod canvas;
+pub mod first;
+pub mod history;
 mod ink;
 pub mod kinds;
 pub mod matrix;
 pub mod rates;
+mod scale;
 mod svg;
 pub mod timeline;
 
-use crate::labels::Label;
-use crate::tally::{Cell, Tally};
+use std::collections::BTreeSet;
+
+use crate::labels::{Label, by_row};
+use crate::tally::{Cell, Key, Tally};
+use crate::verdict::Verdict;
 
 pub use canvas::Width;
 pub(crate) use ink::style_sheet;
+
+/// The id of a cell's details on the page, by its place in the tally.
+pub(crate) fn cell_id(index: usize) -> String {
+    format!("cell-{}", index + 1)
+}
 
 /// A line of a chart that lists cells under their row of the matrix.
 enum Line<'a> {
@@ -31,7 +42,8 @@ enum Line<'a> {
 fn lines<'a>(tally: &'a Tally, labels: &'a [Label], passes: impl Fn(&Cell) -> bool) -> Vec<Line<'a>> {
     let mut lines = Vec::new();
     let mut last = None;
-    for (cell, label) in tally.cells.iter().zip(labels).filter(|(cell, _)| passes(cell)) {
+    let cells = by_row(labels).into_iter().map(|index| (&tally.cells[index], &labels[index]));
+    for (cell, label) in cells.filter(|(cell, _)| passes(cell)) {
         if last.as_ref() != Some(&label.row()) {
             last = Some(label.row());
             lines.push(Line::Head(label.row()));
@@ -39,4 +51,11 @@ fn lines<'a>(tally: &'a Tally, labels: &'a [Label], passes: impl Fn(&Cell) -> bo
         lines.push(Line::Cell(cell, label));
     }
     lines
+}
+
+/// The keys of at most so many of the cells that pass: those that are not as expected first, then those with violations.
+fn telling<'a>(tally: &'a Tally, most: usize, passes: impl Fn(&Cell) -> bool) -> BTreeSet<&'a Key> {
+    let mut cells: Vec<&Cell> = tally.cells.iter().filter(|cell| passes(cell)).collect();
+    cells.sort_by_key(|cell| (cell.verdict == Verdict::AsExpected, cell.counts.violated == 0));
+    cells.into_iter().take(most).map(|cell| &cell.key).collect()
 }

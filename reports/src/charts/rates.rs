@@ -11,15 +11,8 @@ use crate::verdict::Verdict;
 
 use super::canvas::{At, BODY, Canvas, SMALL, Width, draw, fit};
 use super::ink::Ink;
-use super::{Line, lines};
-
-/// Where the axis turns from linear to logarithmic.
-const KNEE: f64 = 0.001;
-
-/// Where a rate lies on the axis, 0 to 1.
-fn place(rate: f64) -> f64 {
-    (rate / KNEE).asinh() / (1.0 / KNEE).asinh()
-}
+use super::scale::{self, place};
+use super::{Line, lines, telling};
 
 struct Layout {
     /// Room for the names of the modes.
@@ -48,10 +41,11 @@ const WIDE: Layout = Layout {
 const NARROW: Layout =
     Layout { label: 270, plot: (10, 380), row: 46, stacked: true, ticks: &[0.0, 0.001, 0.01, 0.1, 1.0] };
 
-/// Draws it; cells of which no state was judged are left out.
-pub fn chart(tally: &Tally, width: Width) -> String {
+/// Draws it; cells of which no state was judged are left out, and of more than `most` those that are the least telling.
+pub fn chart(tally: &Tally, width: Width, most: usize) -> String {
     let labels = labels(&tally.cells);
-    let lines = lines(tally, &labels, |cell| cell.rate.is_some());
+    let drawn = telling(tally, most, |cell| cell.rate.is_some());
+    let lines = lines(tally, &labels, |cell| drawn.contains(&&cell.key));
     let layout = if width == Width::Wide { WIDE } else { NARROW };
     let heights = lines.iter().map(|line| if matches!(line, Line::Head(_)) { HEAD } else { layout.row });
     let bottom = TOP + heights.clone().sum::<i32>();
@@ -65,7 +59,7 @@ pub fn chart(tally: &Tally, width: Width) -> String {
         for (line, height) in lines.iter().zip(heights) {
             match line {
                 Line::Head(name) => {
-                    canvas.bold(&fit(name, BODY, layout.label), (0, y + HEAD / 2 + 3), At::Left, BODY, Ink::TEXT);
+                    canvas.bold(&fit(name, BODY, layout.plot.1 - 20), (0, y + HEAD / 2 + 3), At::Left, BODY, Ink::TEXT);
                 }
                 Line::Cell(cell, label) => {
                     let (text, whisker_y) = if layout.stacked { (y + 14, y + 33) } else { (y + 14, y + 14) };
@@ -91,7 +85,7 @@ fn axis(canvas: &Canvas<'_>, layout: &Layout, bottom: i32) {
         canvas.rect((x_of(layout, tick), TOP), (1, bottom - TOP), Ink::GRID);
     }
     for &tick in layout.ticks {
-        let label = if tick == 0.0 { "0".into() } else { format!("{}\u{a0}%", tick * 100.0) };
+        let label = scale::tick(tick);
         let x = x_of(layout, tick);
         // Where the axis ends with the chart, the last label does too.
         let (x, at) = if layout.stacked && tick == 1.0 { (x + 18, At::Right) } else { (x, At::Centre) };

@@ -8,15 +8,27 @@ use std::fmt::Write;
 
 use super::ink::Ink;
 
+/// A rectangle that leads to a place on the page.
+pub(crate) struct Link {
+    pub(crate) at: (i32, i32),
+    pub(crate) size: (i32, i32),
+    /// The id of the element.
+    pub(crate) target: String,
+    /// What is there.
+    pub(crate) says: String,
+}
+
 /// The finished SVG; `raw` is what plotters wrote.
 ///
 /// # Panics
 /// If plotters wrote a colour that is no ink: such a colour would be wrong in dark or in light.
-pub(crate) fn finish(raw: &str, (width, height): (u32, u32), title: &str, describe: &str) -> String {
+pub(crate) fn finish(raw: &str, (width, height): (u32, u32), title: &str, describe: &str, links: &[Link]) -> String {
     let mut svg = String::with_capacity(raw.len() / 2);
+    // What is inside an image is not read out, and links must be.
+    let role = if links.is_empty() { "img" } else { "group" };
     write!(
         svg,
-        r#"<svg viewBox="0 0 {width} {height}" width="100%" role="img"><title>{}</title><desc>{}</desc>"#,
+        r#"<svg viewBox="0 0 {width} {height}" width="100%" role="{role}"><title>{}</title><desc>{}</desc>"#,
         escaped(title),
         escaped(describe)
     )
@@ -48,8 +60,24 @@ pub(crate) fn finish(raw: &str, (width, height): (u32, u32), title: &str, descri
     if let Some(joined) = open {
         joined.write(&mut svg);
     }
+    for link in links {
+        link.write(&mut svg);
+    }
     svg.push_str("</svg>");
     svg
+}
+
+impl Link {
+    fn write(&self, svg: &mut String) {
+        let ((x, y), (width, height)) = (self.at, self.size);
+        write!(
+            svg,
+            r##"<a href="#{}"><title>{}</title><rect class="hit" x="{x}" y="{y}" width="{width}" height="{height}"/></a>"##,
+            escaped(&self.target),
+            escaped(&self.says)
+        )
+        .expect("into a string");
+    }
 }
 
 /// A path that is still growing.
@@ -181,12 +209,12 @@ mod tests {
             r#"<text class="f-muted" x="1" y="1" dy="0.76em" font-size="12">a &lt; b</text>"#,
             r#"<path class="s-grid" fill="none" stroke-width="2" d="M1 2 3 4"/></svg>"#,
         );
-        assert_eq!(finish(raw, (9, 9), "a & b", "c"), expected);
+        assert_eq!(finish(raw, (9, 9), "a & b", "c", &[]), expected);
     }
 
     #[test]
     #[should_panic(expected = "#123456 is no ink")]
     fn a_colour_that_is_no_ink_is_refused() {
-        finish("<circle cx=\"1\" fill=\"#123456\"/>\n", (1, 1), "", "");
+        finish("<circle cx=\"1\" fill=\"#123456\"/>\n", (1, 1), "", "", &[]);
     }
 }

@@ -5,19 +5,27 @@ use std::fmt::Write;
 use powerfail_ledger::{Expectation, Recording};
 use serde::Serialize;
 
-use crate::charts;
+use crate::charts::cell_id;
 use crate::findings::Group;
 use crate::labels::Label;
 use crate::notes::{notes, shares};
+use crate::stats::until_first;
 use crate::tally::{Cell, Violation};
-use crate::text::{bytes, count, duration, elide, percent, percent_range};
+use crate::text::{bytes, count, counted, duration, elide, percent, percent_range};
 use crate::verdict::{Verdict, describe};
 
 use super::Limits;
-use super::view::Chart;
+use super::picture::TimelineView;
+use super::view::left_out;
 
 /// Characters of one finding in the list of violations; its group has it longer.
 const SHORT_DETAIL: usize = 240;
+/// Seeds listed.
+const SEEDS: usize = 8;
+/// Findings listed with one violation.
+const FINDINGS: usize = 6;
+/// Bytes of a recipe that is shown beside the command that replays it.
+const LONG_RECIPE: usize = 240;
 /// Characters of the finding that stands for its group.
 const LONG_DETAIL: usize = 1200;
 
@@ -50,7 +58,9 @@ pub(super) struct CellView {
     violations: Vec<ViolationView>,
     violations_left_out: Option<String>,
     timelines: Vec<TimelineView>,
+    timelines_left_out: Option<&'static str>,
     recordings: Vec<RecordingView>,
+    recordings_left_out: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -58,23 +68,19 @@ struct GroupView {
     kind: &'static str,
     detail: String,
     states: String,
-    recipe: String,
-    replay: Option<String>,
+    role: Option<String>,
+    explanation: Option<String>,
+    commands: Vec<(&'static str, String)>,
 }
 
 #[derive(Serialize)]
 struct ViolationView {
     facts: String,
     findings: Vec<(&'static str, String)>,
-    recipe: String,
-    replay: Option<String>,
-}
-
-#[derive(Serialize)]
-struct TimelineView {
-    chart: Chart,
-    recipe: String,
-    sampled: Option<String>,
+    findings_left_out: Option<String>,
+    role: Option<String>,
+    explanation: Option<String>,
+    commands: Vec<(&'static str, String)>,
 }
 
 #[derive(Serialize)]
@@ -88,12 +94,15 @@ impl CellView {
         index: usize,
         cell: &Cell,
         label: &Label,
-        pictures: usize,
+        timelines: Vec<TimelineView>,
         limits: Limits,
-        room: usize,
+        room: Room,
     ) -> CellView {
         let counts = &cell.counts;
-        let violations = listed_violations(&cell.violations, limits.violations, room);
+        let violations = cell.violations.iter().map(ViolationView::of);
+        let violations = fitting(violations, limits.violations, room.violations, ViolationView::size);
+        let groups = cell.groups.iter().map(|group| GroupView::of(group, &cell.violations));
+        let groups = fitting(groups, limits.groups, room.groups, GroupView::size);
         CellView {
             id: cell_id(index),
             row: label.row(),
@@ -121,24 +130,18 @@ impl CellView {
                     (name.clone(), format!("{} of {}", count(explored.violated), count(explored.judged)))
                 })
                 .collect(),
-            groups: cell
-                .groups
-                .iter()
-                .take(limits.groups)
-                .map(|group| GroupView::of(group, &cell.violations))
-                .collect(),
-            groups_left_out: left_out(cell.groups.len(), limits.groups, "distinct findings"),
-            violations_left_out: left_out(cell.violations.len(), violations.len(), "violations"),
+            groups_left_out: left_out(cell.groups.len(), groups.len(), "distinct findings are in the ledger"),
+            groups,
+            violations_left_out: left_out(cell.violations.len(), violations.len(), "violations are in the ledger"),
             violations,
-            timelines: cell.timelines.iter().take(pictures).map(TimelineView::of).collect(),
-            recordings: cell.recordings.iter().map(RecordingView::of).collect(),
+            timelines_left_out: (timelines.is_empty() && !cell.timelines.is_empty()).then_some(
+                "The picture of its recording is left out to keep the page small; report this folder alone to see it.",
+            ),
+            timelines,
+            recordings: cell.recordings.iter().take(SEEDS).map(RecordingView::of).collect(),
+            recordings_left_out: left_out(cell.recordings.len(), SEEDS, "recordings are in the ledger"),
         }
     }
-}
-
-/// Where links to a cell lead.
-pub(super) fn cell_id(index: usize) -> String {
-    format!("cell-{}", index + 1)
 }
 
 pub(super) fn verdict_class(verdict: &Verdict) -> &'static str {
@@ -161,7 +164,7 @@ fn reference(expectations: &[Expectation]) -> Option<String> {
 
 fn facts(cell: &Cell) -> Vec<(&'static str, String)> {
     let key = &cell.key;
-    let seeds: Vec<String> = cell.seeds.iter().take(8).map(u64::to_string).collect();
+    let seeds: Vec<String> = cell.seeds.iter().take(SEEDS).map(u64::to_string).collect();
     let more = if cell.seeds.len() > seeds.len() {
         format!(" and {} more", cell.seeds.len() - seeds.len())
     } else {
@@ -177,25 +180,58 @@ fn facts(cell: &Cell) -> Vec<(&'static str, String)> {
         (if cell.seeds.len() == 1 { "seed" } else { "seeds" }, seeds.join(", ") + &more),
     ];
     facts.extend(shares(cell).map(|shares| ("at the cuts", shares)));
+    facts.extend(first_violation(cell).map(|first| ("first violation", first)));
+    if cell.depths.keys().any(|&depth| depth > 1) {
+        let each = cell.depths.iter();
+        let each = each.map(|(depth, e)| format!("{depth}: {} of {}", count(e.violated), count(e.judged)));
+        facts.push(("by depth", each.collect::<Vec<_>>().join("; ")));
+    }
     facts.extend(cell.median_ms.map(|ms| ("to a verdict", format!("{} in the median", duration(ms)))));
     facts
+}
+
+/// How long the first violation took, and takes at this rate.
+fn first_violation(cell: &Cell) -> Option<String> {
+    let judged = cell.counts.judged();
+    let seen: Vec<String> = cell.firsts.iter().filter(|first| first.seen).map(|first| count(first.judged)).collect();
+    let until = |share| until_first(cell.counts.violated, judged, share);
+    match (until(0.5), until(0.95)) {
+        (Some(half), Some(most)) => {
+            let seen =
+                if seen.len() > SEEDS { format!("{} and more", seen[..SEEDS].join(", ")) } else { seen.join(", ") };
+            Some(format!(
+                "after {seen} states; at this rate half of all runs see one by {}, 95\u{a0}% by {}",
+                count(half),
+                count(most)
+            ))
+        }
+        _ => cell.interval.map(|interval| {
+            format!(
+                "none in {}; a rate above {} would have shown",
+                counted(judged, "state", "states"),
+                percent(interval.high)
+            )
+        }),
+    }
 }
 
 fn or_defaults(options: &str) -> String {
     if options.is_empty() { "defaults".into() } else { options.into() }
 }
 
-fn left_out(all: usize, shown: usize, what: &str) -> Option<String> {
-    (all > shown).then(|| format!("{} more {what} are in the ledger.", count((all - shown) as u64)))
+/// Bytes that a cell has for what it lists.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) violations: usize,
+    pub(super) groups: usize,
 }
 
-/// The first violations that fit both bounds; at least one.
-fn listed_violations(violations: &[Violation], limit: usize, room: usize) -> Vec<ViolationView> {
+/// The first that fit both bounds; at least one.
+fn fitting<T>(views: impl Iterator<Item = T>, limit: usize, room: usize, size: fn(&T) -> usize) -> Vec<T> {
     let mut used = 0;
     let mut listed = Vec::new();
-    for violation in violations.iter().take(limit) {
-        let view = ViolationView::of(violation);
-        used += view.size();
+    for view in views.take(limit) {
+        used += size(&view);
         if used > room && !listed.is_empty() {
             break;
         }
@@ -211,9 +247,15 @@ impl GroupView {
             kind: group.kind.name(),
             detail: elide(&group.detail, LONG_DETAIL),
             states: count(group.states),
-            recipe: example.state.clone(),
-            replay: example.replay.clone(),
+            role: example.role.clone(),
+            explanation: example.explanation.clone(),
+            commands: commands(example),
         }
+    }
+
+    /// About how many bytes it takes on the page.
+    fn size(&self) -> usize {
+        200 + self.detail.len() + text_size(&self.role, &self.explanation, &self.commands)
     }
 }
 
@@ -226,32 +268,45 @@ impl ViolationView {
             write!(facts, ", {} in flight", count(violation.in_flight)).expect("into a string");
         }
         write!(facts, ", seed {}, {}", violation.seed, duration(violation.took_ms)).expect("into a string");
-        let findings = violation.findings.iter();
+        if violation.depth > 1 {
+            write!(facts, ", depth {}", violation.depth).expect("into a string");
+        }
+        let findings = violation.findings.iter().take(FINDINGS);
         ViolationView {
             facts,
             findings: findings.map(|finding| (finding.kind.name(), elide(&finding.detail, SHORT_DETAIL))).collect(),
-            recipe: violation.state.clone(),
-            replay: violation.replay.clone(),
+            findings_left_out: left_out(violation.findings.len(), FINDINGS, "findings"),
+            role: violation.role.clone(),
+            explanation: violation.explanation.clone(),
+            commands: commands(violation),
         }
     }
 
     /// About how many bytes it takes on the page.
     fn size(&self) -> usize {
         let findings: usize = self.findings.iter().map(|(_, detail)| detail.len() + 60).sum();
-        200 + self.facts.len() + findings + self.recipe.len() + self.replay.as_ref().map_or(0, String::len)
+        200 + self.facts.len() + findings + text_size(&self.role, &self.explanation, &self.commands)
     }
 }
 
-impl TimelineView {
-    fn of(timeline: &powerfail_ledger::Timeline) -> TimelineView {
-        let shown = timeline.writes.len() as u64;
-        TimelineView {
-            chart: Chart::of(|width| charts::timeline::chart(timeline, width)),
-            recipe: timeline.state.clone(),
-            sampled: (timeline.of_writes > shown)
-                .then(|| format!("{} of {} writes are shown.", count(shown), count(timeline.of_writes))),
+/// What to type to look at a state again. A recipe that is long is left to its casebook.
+fn commands(violation: &Violation) -> Vec<(&'static str, String)> {
+    let mut commands = Vec::new();
+    if let Some(replay) = &violation.replay {
+        commands.push(("replay", replay.clone()));
+        if let Some(what) = replay.strip_prefix("powerfail replay ") {
+            commands.push(("its image", format!("powerfail materialise {what} -o image")));
         }
     }
+    if violation.state.len() <= LONG_RECIPE || commands.is_empty() {
+        commands.push(("recipe", violation.state.clone()));
+    }
+    commands
+}
+
+fn text_size(role: &Option<String>, explanation: &Option<String>, commands: &[(&str, String)]) -> usize {
+    let texts = [role, explanation].into_iter().flatten().map(String::len).sum::<usize>();
+    texts + commands.iter().map(|(_, command)| command.len() + 80).sum::<usize>()
 }
 
 impl RecordingView {

@@ -6,6 +6,8 @@ use powerfail_ledger::{
     Area, Case, CaseEnd, Contents, Expectation, Finding, FindingKind, Header, KnownFinding, Line, Measured, Outcome,
     PathKeeps, Recording, SCHEMA, State, Timeline, TimelineWrite,
 };
+use powerfail_reports::Tally;
+use powerfail_reports::history::Night;
 
 /// SplitMix64: enough to look like a run, and the same each time.
 pub struct Dice(pub u64);
@@ -115,6 +117,25 @@ fn finding(kind: FindingKind, dice: &mut Dice) -> Finding {
         (FindingKind::Witness, _) => format!("write A at {block} was lost though FLUSH had returned"),
     };
     Finding { kind, detail }
+}
+
+/// Some violated states as they look once they were explained, and some states of depth two.
+fn explain(lines: &mut [Line], plan: &Plan<'_>, dice: &mut Dice) {
+    const ROLES: [&str; 5] = ["commit block", "log block", "superblock", "inode table", "directory block"];
+    for line in lines {
+        let Line::State(state) = line else { continue };
+        if plan.case.mode == "barrier" && dice.roll(5) == 0 {
+            state.depth = Some(2);
+        }
+        if matches!(state.outcome, Outcome::Violated { .. }) && dice.roll(3) > 0 {
+            let role = ROLES[(dice.roll(5) * dice.roll(5) / 5) as usize];
+            state.role = Some(role.into());
+            state.explanation = Some(format!(
+                "Of {} lost fragments one is enough: the {role} that transaction 41 wrote. The commit block after it arrived, and its checksum does not cover it.",
+                state.lost
+            ));
+        }
+    }
 }
 
 /// How a cell turns out.
@@ -229,6 +250,80 @@ pub fn timeline(case: &Case, writes: u64, dice: &mut Dice) -> Line {
     }))
 }
 
+/// A matrix of 324 cells and 100,116 states: three file systems with three mkfs each, on four kernels, in nine modes. One
+/// in nine cells is violated.
+pub fn matrix() -> Contents {
+    use FindingKind::{Fsck, Kernel, Mounts, Promises, Walk};
+    const KINDS: &[FindingKind] = &[Mounts, Kernel, Walk, Promises, Fsck];
+    let modes = [
+        "barrier",
+        "nobarrier-w0",
+        "nobarrier-w1",
+        "async-commit",
+        "async-commit-w0",
+        "async-commit-nobarrier",
+        "torn-512",
+        "data-journal",
+        "fast-commit",
+    ];
+    let dice = &mut Dice(5);
+    let mut lines = Vec::new();
+    for fs in ["ext4", "xfs", "btrfs"] {
+        for mkfs in ["-b 4096", "-b 1024", "-b 4096 -O ^metadata_csum"] {
+            for kernel in ["6.1.192", "6.12.117", "6.18.44", "7.0.1"] {
+                for mode in modes {
+                    let control = mode.contains("w1") || mode.contains("nobarrier") && !mode.contains("w0");
+                    let expectation = if control { Expectation::Unsafe } else { Expectation::Safe };
+                    let mut case = case(fs, mkfs, mode, expectation);
+                    case.kernel = kernel.into();
+                    let violated = if control { 40 + dice.roll(260) } else { 0 };
+                    let plan = Plan { case, states: 309, violated, kinds: KINDS, loose_percent: 90, timeline: false };
+                    lines.push(recording(&plan.case, 309));
+                    lines.extend(states(&plan, dice));
+                    lines.push(timeline(&plan.case, 2_400, dice));
+                }
+            }
+        }
+    }
+    Contents { header: header(), lines, torn_bytes: 0 }
+}
+
+/// Fourteen nights of seven cells; one gets worse on the eighth, one better on the eleventh with a new kernel, and one
+/// scatters.
+pub fn nights() -> Vec<Night> {
+    let night = |index: u64| {
+        let dice = &mut Dice(100 + index);
+        let jitter = |dice: &mut Dice, around: u64| around * (70 + dice.roll(60)) / 100;
+        let refusal = || known(&[FindingKind::Mounts], "Ts'o 2009");
+        let cells = [
+            ("barrier", Expectation::Safe, 0),
+            ("nobarrier-w0", Expectation::Safe, 0),
+            ("nobarrier-w1", Expectation::Unsafe, jitter(dice, 280)),
+            ("async-commit", refusal(), jitter(dice, 9)),
+            ("torn-512", refusal(), if index >= 10 { 0 } else { jitter(dice, 24) }),
+            ("data-journal", Expectation::Safe, if index >= 7 { jitter(dice, 8) } else { 0 }),
+            ("fast-commit", refusal(), [20, 90, 45, 12][index as usize % 4]),
+        ];
+        let mut lines = Vec::new();
+        for (mode, expectation, violated) in cells {
+            // A night on which a cell was not tested.
+            if (mode, index) == ("torn-512", 4) {
+                continue;
+            }
+            let mut case = case("ext4", "-b 4096 -J size=4", mode, expectation);
+            (case.seed, case.kernel) = (index, if index >= 10 { "6.18.45".into() } else { "6.18.44".into() });
+            let kinds = &[FindingKind::Mounts];
+            lines
+                .extend(states(&Plan { case, states: 400, violated, kinds, loose_percent: 90, timeline: false }, dice));
+        }
+        let started = format!("2026-01-{:02}T02:00:07Z", index + 5);
+        let header = Header { started: started.clone(), seed: index, ..header() };
+        let tally = Tally::from_ledgers(&[Contents { header, lines, torn_bytes: 0 }]);
+        Night { name: format!("2026-01-{:02}", index + 5), started, tally }
+    };
+    (0..14).map(night).collect()
+}
+
 /// A night: ext4 with both kinds of journal checksum in nine modes, and some XFS.
 pub fn night() -> Contents {
     use FindingKind::{Fsck, Kernel, Mounts, Promises, Walk};
@@ -267,10 +362,14 @@ pub fn night() -> Contents {
         plan(case("xfs", "", "nobarrier-w1", Expectation::Unsafe), 1000, 417, &[Mounts, Kernel, Fsck]),
     ];
     plans[10].loose_percent = 12;
+    plans[7].violated = 2;
+    plans.push(plan(case("xfs", "", "async-commit-nobarrier", Expectation::Unsafe), 1000, 0, all));
     let mut lines = Vec::new();
     for plan in &plans {
         lines.push(recording(&plan.case, plan.states));
-        lines.extend(states(plan, dice));
+        let mut judged = states(plan, dice);
+        explain(&mut judged, plan, dice);
+        lines.extend(judged);
         if plan.timeline {
             lines.push(timeline(&plan.case, 2_400, dice));
         }
