@@ -110,6 +110,19 @@ pub struct Changed {
     pub kernels: Option<(String, String)>,
 }
 
+impl Night {
+    /// A night by the name of its folder.
+    pub fn new(name: String, tally: Tally) -> Night {
+        let started = tally.runs.first().map(|run| run.header.started.clone()).unwrap_or_default();
+        Night { name, started, tally }
+    }
+
+    /// The order of nights: by when they began.
+    pub fn order(&self, other: &Night) -> std::cmp::Ordering {
+        (&self.started, &self.name).cmp(&(&other.started, &other.name))
+    }
+}
+
 impl Changed {
     /// Did the rate rise?
     pub fn rose(&self) -> bool {
@@ -120,7 +133,7 @@ impl Changed {
 impl History {
     /// Puts nights in a row; in whatever order they come, the result is the same.
     pub fn of(mut nights: Vec<Night>) -> History {
-        nights.sort_by(|a, b| (&a.started, &a.name).cmp(&(&b.started, &b.name)));
+        nights.sort_by(Night::order);
         let mut cells: BTreeMap<(Key, String), Vec<(usize, &Cell)>> = BTreeMap::new();
         let split = on_several_kernels(&nights);
         for (index, night) in nights.iter().enumerate() {

@@ -1,15 +1,21 @@
 //! The matrix as text: for a terminal of 80 columns and more, and as Markdown.
 
+mod compare;
+mod history;
+
 use std::io::IsTerminal;
 
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table};
 
-use crate::labels::{Label, labels};
+use crate::labels::{Label, by_row, labels};
 use crate::notes::notes;
 use crate::tally::{Cell, Tally};
 use crate::text::{count, percent, percent_range};
 use crate::verdict::{Verdict, describe};
+
+pub use compare::comparison;
+pub use history::history;
 
 /// Where the table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,24 +38,31 @@ impl Screen {
     }
 }
 
-/// The matrix for a terminal, and below it a sentence for each cell that is not as expected.
-pub fn terminal(tally: &Tally, screen: Screen) -> String {
-    let labels = labels(&tally.cells);
+/// A table that is not wider than the screen.
+fn begin(screen: Screen) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_width(screen.width);
     table.force_no_tty();
     if screen.colours {
         table.enforce_styling();
     }
-    let columns = if screen.width >= WIDE { &WIDE_COLUMNS[..] } else { &NARROW_COLUMNS[..] };
     if screen.width >= WIDE {
         // Most rows are one line here, so lines between them would be half of the table.
         table.style_mut().row_separator = LineStyle::none();
     }
+    table
+}
+
+/// The matrix for a terminal, and below it a sentence for each cell that is not as expected.
+pub fn terminal(tally: &Tally, screen: Screen) -> String {
+    let labels = labels(&tally.cells);
+    let mut table = begin(screen);
+    let columns = if screen.width >= WIDE { &WIDE_COLUMNS[..] } else { &NARROW_COLUMNS[..] };
     fill(&mut table, columns, tally, &labels, |text| text);
     let mut text = table.trim_fmt();
     text.push('\n');
-    for (cell, label) in tally.cells.iter().zip(&labels) {
+    for index in by_row(&labels) {
+        let (cell, label) = (&tally.cells[index], &labels[index]);
         if !cell.verdict.why().is_empty() {
             let (sign, name, why) = (cell.verdict.sign(), cell.verdict.name(), cell.verdict.why());
             text.push_str(&format!("{sign} {}: {name}: {why}\n", label.whole()));
@@ -113,7 +126,8 @@ const NARROW_COLUMNS: [Column; 5] = [
 
 fn fill(table: &mut Table, columns: &[Column], tally: &Tally, labels: &[Label], write: fn(String) -> String) {
     table.set_header(columns.iter().map(|column| column.head));
-    for (cell, label) in tally.cells.iter().zip(labels) {
+    for index in by_row(labels) {
+        let (cell, label) = (&tally.cells[index], &labels[index]);
         let last = columns.len() - 1;
         table.add_row(columns.iter().enumerate().map(|(index, column)| {
             let text = comfy_table::Cell::new(write((column.value)(cell, label)));

@@ -13,7 +13,7 @@ use crate::stats::{Interval, median, rate, wilson};
 use crate::verdict::Verdict;
 
 /// All that one or several ledgers say.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Tally {
     /// The runs, by when they began.
     pub runs: Vec<Run>,
@@ -193,6 +193,15 @@ impl Tally {
         let runs = runs(ledgers);
         let missing_shards = missing_shards(&runs);
         Tally { runs, cells, duplicates, missing_shards }
+    }
+
+    /// Without what is long: violations, groups of findings and timelines; for many nights at once.
+    #[must_use]
+    pub fn without_details(mut self) -> Tally {
+        for cell in &mut self.cells {
+            (cell.violations, cell.groups, cell.timelines) = (Vec::new(), Vec::new(), Vec::new());
+        }
+        self
     }
 
     /// States that got a verdict: the power cuts of the headline.

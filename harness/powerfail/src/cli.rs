@@ -15,6 +15,7 @@ use crate::kernels::Kernel;
 use crate::progress::say;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
+use crate::verbs_results::{CompareArgs, HistoryArgs, ReportArgs};
 
 /// A power-fail crash-consistency torture harness: what does a power cut do to this file system, in this mode?
 #[derive(Debug, Parser)]
@@ -64,17 +65,11 @@ pub enum Verb {
         output: OutputArgs,
     },
     /// Print the table of one or more runs and write their page
-    Report {
-        /// Folders of runs
-        #[arg(required = true)]
-        dirs: Vec<PathBuf>,
-        /// What to print and write
-        #[command(flatten)]
-        output: OutputArgs,
-        /// Write the table as Markdown
-        #[arg(long, value_name = "FILE")]
-        summary: Option<PathBuf>,
-    },
+    Report(ReportArgs),
+    /// Say whether one run is worse than another, by Fisher's exact test; for `git bisect run`
+    Compare(CompareArgs),
+    /// Rates over many nights, and the night on which one changed
+    History(HistoryArgs),
     /// Judge one crash state again: the same findings must come out
     Replay {
         /// The folder of a casebook, or a recipe (`pf1 rec=…`)

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use powerfail_ledger::Outcome;
 use powerfail_reports::Tally;
-use powerfail_reports::table::{self, Screen};
 
 use crate::cell::Cell;
 use crate::cli::{BenchVerb, Cli, EffortArgs, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
@@ -17,7 +16,7 @@ use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, recording_cmd, replay, serve};
+use crate::{bench, recording_cmd, replay, serve, verbs_results};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -41,7 +40,9 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             let tally = run::run(&folder, effort.effort(), Until::Verified, &Stop::listen()?)?;
             show(&tally, &dir, &output)
         }
-        Verb::Report { dirs, output, summary } => report(&dirs, &output, summary.as_deref()),
+        Verb::Report(args) => verbs_results::report(&args),
+        Verb::Compare(args) => verbs_results::compare(&args),
+        Verb::History(args) => verbs_results::history(&args),
         Verb::Replay { what, dir, times, json } => replayed(&what, dir.as_deref(), times, json),
         Verb::Materialise { what, dir, output } => {
             match &dir {
@@ -127,50 +128,8 @@ fn page_of(dir: &Path, output: &OutputArgs) -> PathBuf {
 
 fn show(tally: &Tally, dir: &Path, output: &OutputArgs) -> anyhow::Result<u8> {
     run::write_page(tally, &page_of(dir, output))?;
-    print(tally, output)?;
+    verbs_results::print(tally, output.json)?;
     Ok(tally.exit_code())
-}
-
-fn print(tally: &Tally, output: &OutputArgs) -> anyhow::Result<()> {
-    if output.json {
-        println!("{}", serde_json::to_string_pretty(&summary(tally))?);
-    } else {
-        println!("{}", table::terminal(tally, Screen::of_stdout()));
-    }
-    Ok(())
-}
-
-/// The tally for machines.
-fn summary(tally: &Tally) -> serde_json::Value {
-    let cells: Vec<_> = tally
-        .cells
-        .iter()
-        .map(|cell| {
-            let interval = powerfail_reports::stats::wilson(cell.counts.violated, cell.counts.judged());
-            serde_json::json!({
-                "fs": cell.key.fs, "mkfs": cell.key.mkfs, "mode": cell.key.mode, "mount": cell.key.mount,
-                "kernel": cell.key.kernel, "rig": cell.key.rig,
-                "held": cell.counts.held, "violated": cell.counts.violated,
-                "skipped": cell.counts.skipped, "broken": cell.counts.broken,
-                "wilson_95": interval.map(|interval| [interval.low, interval.high]),
-                "loose_share": cell.loose_share(), "in_flight_share": cell.in_flight_share(),
-                "verdict": cell.verdict.name(), "why": cell.verdict.why(),
-            })
-        })
-        .collect();
-    serde_json::json!({ "exit_code": tally.exit_code(), "cells": cells })
-}
-
-fn report(dirs: &[PathBuf], output: &OutputArgs, markdown: Option<&Path>) -> anyhow::Result<u8> {
-    let mut ledgers = Vec::new();
-    for dir in dirs {
-        ledgers.push(powerfail_ledger::read(&dir.join("ledger.jsonl")).map_err(|error| Usage(error.to_string()))?);
-    }
-    let tally = Tally::from_ledgers(&ledgers);
-    if let Some(path) = markdown {
-        crate::folder::write_whole(path, table::markdown(&tally).as_bytes())?;
-    }
-    show(&tally, &dirs[0], output)
 }
 
 fn replayed(what: &str, dir: Option<&Path>, times: u32, json: bool) -> anyhow::Result<u8> {

@@ -24,6 +24,7 @@ use crate::verdict::Verdict;
 
 pub use canvas::Width;
 pub(crate) use ink::style_sheet;
+pub(crate) use scale::place;
 
 /// The id of a cell's details on the page, by its place in the tally.
 pub(crate) fn cell_id(index: usize) -> String {
