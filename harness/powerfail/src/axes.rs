@@ -3,6 +3,8 @@
 //! The order of the cells shows a first result of each mode early: file systems and modes come before variants,
 //! workloads, kernels and seeds.
 
+use std::collections::HashMap;
+
 use anyhow::bail;
 use powerfail_ledger::Expectation;
 use powerfail_seed::Seed;
@@ -35,6 +37,8 @@ pub struct Axes {
     pub seeds: Vec<u64>,
     /// Distinct images to judge in each cell.
     pub states: u64,
+    /// Seconds that judging one cell may take; none: until all its states are judged.
+    pub limit_s: Option<u64>,
     /// What is expected of all these cells, if not what the file systems say.
     pub expectation: Option<Expectation>,
     /// What the names of these cells have in front; with it blocks that differ only in options can stand side by side.
@@ -121,11 +125,26 @@ impl Axes {
             workload: workload.clone().with_seed(cell_seed),
             seed: cell_seed,
             states: self.states,
+            limit_s: self.limit_s,
             rig: rig.into(),
             kernel: kernel.clone(),
             expectation: self.expectation.clone(),
         }
     }
+}
+
+/// Puts cells in an order that shows a first result of each mode early: no file system's mode comes a second time before
+/// each was there once.
+pub fn spread(cells: Vec<CellConfig>) -> Vec<CellConfig> {
+    let mut seen: HashMap<(String, String), u32> = HashMap::new();
+    let mut rounds: Vec<(u32, CellConfig)> = Vec::new();
+    for cell in cells {
+        let round = seen.entry((cell.fs.clone(), cell.mode.clone())).or_default();
+        rounds.push((*round, cell));
+        *round += 1;
+    }
+    rounds.sort_by_key(|(round, _)| *round);
+    rounds.into_iter().map(|(_, cell)| cell).collect()
 }
 
 const DEFAULT_WORKLOAD: &str = "mason";

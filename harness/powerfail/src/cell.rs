@@ -43,6 +43,8 @@ pub struct Cell {
     pub seed: Seed,
     /// Distinct images to judge.
     pub states: u64,
+    /// How long judging them may take; none: no limit.
+    pub limit: Option<Duration>,
     /// Its rig.
     pub rig: String,
     /// The kernel that the rig runs.
@@ -83,6 +85,7 @@ impl Cell {
             spec: config.workload.clone(),
             seed: config.seed,
             states: config.states,
+            limit: config.limit_s.map(Duration::from_secs),
             rig: config.rig.clone(),
             kernel: config.kernel.clone(),
             config: config.clone(),

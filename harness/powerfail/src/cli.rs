@@ -1,6 +1,7 @@
 //! The command line: its words, and what they become.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -15,6 +16,7 @@ use crate::kernels::Kernel;
 use crate::progress::say;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
+use crate::verbs_matrix::MatrixArgs;
 use crate::verbs_results::{CompareArgs, HistoryArgs, ReportArgs};
 
 /// A power-fail crash-consistency torture harness: what does a power cut do to this file system, in this mode?
@@ -64,6 +66,8 @@ pub enum Verb {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Run the cells of a matrix file: file systems, modes, workloads, kernels, seeds, each with its budget and expectation
+    Matrix(MatrixArgs),
     /// Print the table of one or more runs and write their page
     Report(ReportArgs),
     /// Say whether one run is worse than another, by Fisher's exact test; for `git bisect run`
@@ -214,6 +218,9 @@ pub struct RunArgs {
     /// Distinct images to judge, for each mode
     #[arg(long, default_value_t = 200)]
     pub states: u64,
+    /// Judge no longer than this, in each cell, such as 10m; the states that were judged are spread over the recording
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub limit: Option<Duration>,
     /// Rig: where the kernel is and how it is attached
     #[arg(long, default_value = "auto")]
     pub rig: String,
@@ -299,9 +306,24 @@ pub struct EffortArgs {
     /// States verified at a time; 0: twice the processors
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
-    /// Stop each mode at its first violation
+    /// Stop each cell at its first violation
     #[arg(long)]
     pub until_found: bool,
+    /// Cells at a time; 0: one for every two processors
+    #[arg(long, default_value_t = 0)]
+    pub cells: usize,
+    /// Recordings that stay when their cell is done: all, or violated, which are those of cells with a violated state
+    #[arg(long, value_enum, default_value_t = Keep::All)]
+    pub keep: Keep,
+}
+
+/// Which recordings stay when their cell is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Keep {
+    /// All.
+    All,
+    /// Those of cells with a violated state: the others have nothing to replay.
+    Violated,
 }
 
 /// What to print and write.
@@ -358,10 +380,11 @@ impl RunArgs {
             rigs,
             seeds: vec![self.seed],
             states: self.states,
+            limit_s: self.limit.map(|limit| limit.as_secs().max(1)),
             expectation: None,
             label: String::new(),
         };
-        let config = Config { format: FORMAT, seed: self.seed, cells: axes.cells()? };
+        let config = Config { format: FORMAT, seed: self.seed, cells: axes.cells()?, shard: None };
         config.check().map_err(|error| Usage(error.to_string()))?;
         Ok(config)
     }
@@ -418,10 +441,12 @@ impl RunArgs {
 }
 
 impl EffortArgs {
-    /// With the default filled in.
+    /// With the defaults filled in.
     pub fn effort(&self) -> Effort {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
-        Effort { jobs: if self.jobs == 0 { processors * 2 } else { self.jobs }, until_found: self.until_found }
+        let cells = if self.cells == 0 { (processors / 2).max(1) } else { self.cells };
+        let jobs = if self.jobs == 0 { (processors * 2).div_ceil(cells) } else { self.jobs };
+        Effort { jobs, until_found: self.until_found, cells, keep: self.keep }
     }
 }
 

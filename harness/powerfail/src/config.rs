@@ -30,6 +30,8 @@ pub struct Config {
     pub seed: u64,
     /// The cells, in the order in which they run.
     pub cells: Vec<CellConfig>,
+    /// Which part of a matrix this is, such as `2/4`; none: all of it.
+    pub shard: Option<String>,
 }
 
 /// One cell.
@@ -54,6 +56,8 @@ pub struct CellConfig {
     pub seed: Seed,
     /// Distinct images to judge.
     pub states: u64,
+    /// Seconds that judging them may take; none: no limit.
+    pub limit_s: Option<u64>,
     /// The rig.
     pub rig: String,
     /// The kernel that it runs.
@@ -135,6 +139,19 @@ impl CellConfig {
     /// The atomic unit that was asked for.
     pub fn unit(&self) -> Option<AtomicUnit> {
         self.drive.atomic.and_then(AtomicUnit::from_bytes)
+    }
+}
+
+impl Default for DriveConfig {
+    fn default() -> DriveConfig {
+        DriveConfig {
+            size: 512 << 20,
+            cache_bytes: 8 << 20,
+            cache_policy: "fifo".into(),
+            atomic: None,
+            hold_depth: 16,
+            hold_us: 2000,
+        }
     }
 }
 

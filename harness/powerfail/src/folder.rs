@@ -7,6 +7,7 @@
 //! DIR/CELL/recording    the recording of a cell, whole or not there
 //! DIR/CELL/about.json   what the rig said of it
 //! DIR/CELL/plan.jsonl   its crash states
+//! DIR/CELL/done         all its states were judged, or its time was over
 //! DIR/CELL/casebooks/…  one folder a violation
 //! ```
 //!
@@ -156,6 +157,11 @@ impl CellFolder {
     /// The plan.
     pub fn plan(&self) -> PathBuf {
         self.path.join("plan.jsonl")
+    }
+
+    /// Says that all was judged that was to be, so that the recording may be gone.
+    pub fn done(&self) -> PathBuf {
+        self.path.join("done")
     }
 
     /// The casebook of an image.

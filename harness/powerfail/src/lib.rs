@@ -1,7 +1,7 @@
 //! The program: its phases, its checks and its command line.
 //!
 //! ```text
-//! cli -> axes -> config -> cell   (filesystems, modes, kernels)
+//! cli, matrix -> axes -> config -> cell   (filesystems, modes, kernels, shard)
 //!   record      served_drive + recording_file <- rig                         => DIR/CELL/recording
 //!   plan_file   recording -> explorers                                       => DIR/CELL/plan.jsonl
 //!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
@@ -23,6 +23,7 @@ pub mod filesystems;
 pub mod folder;
 pub mod image;
 pub mod kernels;
+pub mod matrix;
 pub mod modes;
 pub mod plan_file;
 pub mod progress;
@@ -35,8 +36,10 @@ pub mod rigs;
 pub mod run;
 pub mod serve;
 pub mod served_drive;
+pub mod shard;
 pub mod stop;
 pub mod timeline;
 pub mod verbs;
+pub mod verbs_matrix;
 pub mod verbs_results;
 pub mod verify;

@@ -113,6 +113,7 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
         rig: &*rig,
         jobs: 1,
         until_found: false,
+        end: None,
     };
     let entry =
         Entry { state: target.recipe.to_string(), image: String::new(), explorer: "replay".into(), in_flight: 0 };

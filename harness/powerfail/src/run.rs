@@ -1,7 +1,10 @@
 //! `powerfail run`: the phases one after the other, for each cell, with one ledger.
 
 use std::collections::HashSet;
+use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -11,11 +14,12 @@ use powerfail_ledger::{Case, CaseEnd, Contents, Header, Line, Measured, Outcome,
 use powerfail_reports::Tally;
 
 use crate::cell::Cell;
+use crate::cli::Keep;
 use crate::config::Config;
 use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
 use crate::kernels::Kernel;
-use crate::plan_file::{self, PlanFile};
+use crate::plan_file::{self, Entry, PlanFile};
 use crate::progress::say;
 use crate::record::{About, record};
 use crate::recording_file::Mapped;
@@ -27,10 +31,21 @@ use crate::verify::{Job, verify};
 /// What of a run is not part of its identity: it may differ when the run is resumed.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// States verified at a time.
+    /// States verified at a time, in each cell.
     pub jobs: usize,
     /// Stop each cell at its first violation.
     pub until_found: bool,
+    /// Cells at a time.
+    pub cells: usize,
+    /// Which recordings stay.
+    pub keep: Keep,
+}
+
+impl Effort {
+    /// One after the other, and everything stays.
+    pub fn least() -> Effort {
+        Effort { jobs: 1, until_found: false, cells: 1, keep: Keep::All }
+    }
 }
 
 /// Which phases to run.
@@ -44,36 +59,206 @@ pub enum Until {
     Verified,
 }
 
+/// The disk is full; the run has stopped with what it has.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{folder} has {free} MiB of disk left, and a recording may take {NEEDED_MIB}; what is done is kept: make room and go on \
+     with --resume, or look at it with `powerfail report`"
+)]
+pub struct DiskFull {
+    folder: String,
+    free: u64,
+}
+
+/// Room that a recording may need, MiB: a workload of some seconds on a fast machine.
+const NEEDED_MIB: u64 = 600;
+/// With less than this left, MiB, a failure is the full disk's.
+const FULL_MIB: u64 = 64;
+
 /// Runs all cells of a folder up to a phase; gives the tally of its ledger.
 ///
 /// # Errors
-/// If the folder can't be used, the user stops it, or a result can't be kept. A cell that breaks is in the ledger, and
-/// the others go on.
+/// If the folder can't be used, the disk is full, the user stops it, or a result can't be kept. A cell that breaks is
+/// tried once more and is then in the ledger as broken, and the others go on.
 pub fn run(folder: &Folder, effort: Effort, until: Until, stop: &Stop) -> anyhow::Result<Tally> {
     let rigs = rigs::Pool::default();
-    let (mut ledger, contents) = folder.ledger(|| header(&folder.config))?;
-    let mut known = Known::of(&contents);
-    for cell in Cell::all(&folder.config) {
-        stop.check()?;
-        let mut keeper = Keeper { ledger: &mut ledger, known: &mut known };
-        match run_cell(folder, &cell, effort, until, stop, &rigs, &mut keeper) {
-            Ok(()) => {}
-            Err(error) if error.is::<Stopped>() || error.is::<Usage>() => return Err(error),
+    let (ledger, contents) = folder.ledger(|| header(&folder.config))?;
+    let keeper = Mutex::new(Keeper { ledger, known: Known::of(&contents) });
+    let cells = Cell::all(&folder.config);
+    let next = AtomicUsize::new(0);
+    let end: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    let turn = Turn { folder, effort, until, stop, rigs: &rigs, keeper: &keeper };
+    std::thread::scope(|scope| {
+        for _ in 0..effort.cells.clamp(1, cells.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if end.lock().expect("nobody panics with it").is_some() {
+                        break;
+                    }
+                    if let Err(error) = turn.take(cell) {
+                        end.lock().expect("nobody panics with it").get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    match end.into_inner().expect("nobody panics with it") {
+        Some(error) => Err(error),
+        None => tally(folder.path()),
+    }
+}
+
+/// What the cells of a run share.
+struct Turn<'a> {
+    folder: &'a Folder,
+    effort: Effort,
+    until: Until,
+    stop: &'a Stop,
+    rigs: &'a rigs::Pool,
+    keeper: &'a Mutex<Keeper>,
+}
+
+impl Turn<'_> {
+    /// Runs one cell; an error ends the whole run.
+    fn take(&self, cell: &Cell) -> anyhow::Result<()> {
+        self.stop.check()?;
+        let outcome = match self.try_cell(cell)? {
+            Ok(()) => return Ok(()),
+            Err(outcome @ Outcome::Skipped { .. }) => outcome,
+            Err(Outcome::Broken { reason }) => {
+                say(&format!("{}: broken: {reason}; once more", cell.name));
+                match self.try_cell(cell)? {
+                    Ok(()) => return Ok(()),
+                    Err(outcome) => outcome,
+                }
+            }
+            Err(other) => unreachable!("a cell ends skipped or broken, not {other:?}"),
+        };
+        if let Outcome::Skipped { reason } | Outcome::Broken { reason } = &outcome {
+            let how = if matches!(outcome, Outcome::Broken { .. }) { "broken" } else { "skipped" };
+            say(&format!("{}: {how}: {reason}", cell.name));
+        }
+        let case = cell.case(&kernel_of(self.folder, cell));
+        self.keeper().append(&Line::Case(CaseEnd { case, outcome }))
+    }
+
+    /// The inner result is how a cell ended that did not come to its end; the outer one ends the run.
+    fn try_cell(&self, cell: &Cell) -> anyhow::Result<Result<(), Outcome>> {
+        match self.run_cell(cell) {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if error.is::<Stopped>() || error.is::<Usage>() || error.is::<DiskFull>() => Err(error),
             Err(error) if error.is::<CantTest>() => {
-                let reason = error.downcast::<CantTest>()?.0;
-                say(&format!("{}: skipped: {reason}", cell.name));
-                let case = cell.case(&kernel_of(folder, &cell));
-                keeper.append(&Line::Case(CaseEnd { case, outcome: Outcome::Skipped { reason } }))?;
+                Ok(Err(Outcome::Skipped { reason: error.downcast::<CantTest>()?.0 }))
             }
             Err(error) => {
-                let reason = format!("{error:#}");
-                say(&format!("{}: broken: {reason}", cell.name));
-                let case = cell.case(&kernel_of(folder, &cell));
-                keeper.append(&Line::Case(CaseEnd { case, outcome: Outcome::Broken { reason } }))?;
+                // A full disk shows itself in many ways, most of which look like a fault of something else.
+                self.room(FULL_MIB)?;
+                Ok(Err(Outcome::Broken { reason: format!("{error:#}") }))
             }
         }
     }
-    tally(folder.path())
+
+    fn room(&self, needed_mib: u64) -> anyhow::Result<()> {
+        let free = rustix::fs::statvfs(self.folder.path()).map_or(u64::MAX, |fs| fs.f_bavail * fs.f_frsize >> 20);
+        if free < needed_mib {
+            return Err(DiskFull { folder: self.folder.path().display().to_string(), free }.into());
+        }
+        Ok(())
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().expect("nobody panics while appending")
+    }
+
+    fn run_cell(&self, cell: &Cell) -> anyhow::Result<()> {
+        if self.until == Until::Verified {
+            doctor::require(cell)?;
+        }
+        let files = self.folder.cell(&cell.name)?;
+        if self.until == Until::Verified && files.done().exists() && !files.recording().exists() {
+            return Ok(());
+        }
+        let about = self.recorded(cell, &files)?;
+        if self.until < Until::Planned {
+            return Ok(());
+        }
+        let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
+        self.keeper().known.check_recording(cell, &recording)?;
+        cell.check_drive(&recording)?;
+        let plan = plan_file::plan_cell(cell, &files, &recording)?;
+        self.keeper().recording(cell, &about, &recording, &plan)?;
+        if self.until < Until::Verified {
+            return Ok(());
+        }
+        let (left, found_before) = {
+            let known = &self.keeper().known;
+            let left = plan.entries.iter().filter(|entry| !known.judged.contains(&entry.state)).cloned();
+            (left.collect::<Vec<_>>(), self.effort.until_found && known.violated.contains(&cell.name))
+        };
+        if !left.is_empty() && !found_before {
+            self.judge(cell, &files, &recording, &about, left)?;
+        }
+        self.keeper().timeline(cell, &about, &recording, &plan)?;
+        write_whole(&files.done(), b"")?;
+        if self.effort.keep == Keep::Violated && !self.keeper().known.violated.contains(&cell.name) {
+            fs::remove_file(files.recording()).context("can't remove a recording that nobody needs any more")?;
+        }
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        cell: &Cell,
+        files: &CellFolder,
+        recording: &Mapped,
+        about: &About,
+        mut left: Vec<Entry>,
+    ) -> anyhow::Result<()> {
+        say(&format!("{}: verifying {} states", cell.name, left.len()));
+        let started = Instant::now();
+        if cell.limit.is_some() {
+            interleave(&mut left);
+        }
+        let rig = self.rigs.get(cell)?;
+        let job = Job {
+            cell,
+            folder: files,
+            recording,
+            about,
+            rig: &*rig,
+            jobs: self.effort.jobs,
+            until_found: self.effort.until_found,
+            end: cell.limit.map(|limit| started + limit),
+        };
+        let mut judged = 0u32;
+        verify(&job, &left, self.stop, |line| {
+            judged += 1;
+            self.keeper().append(line)
+        })?;
+        let value = f64::from(judged) / started.elapsed().as_secs_f64();
+        let what = format!("{}: states verified", cell.name);
+        self.keeper().append(&Line::Measured(Measured { what, value, unit: "per second".into() }))
+    }
+
+    /// The recording of a cell, made if it is not there.
+    fn recorded(&self, cell: &Cell, files: &CellFolder) -> anyhow::Result<About> {
+        if files.recording().exists() {
+            return about(files);
+        }
+        self.room(NEEDED_MIB)?;
+        say(&format!("{}: recording", cell.name));
+        record(cell, files, &*self.rigs.get(cell)?, self.stop).context("recording")
+    }
+}
+
+/// Puts states, which are in the order of their cuts, in an order whose every beginning is spread over the recording: when
+/// time is over, no part of the workload was left out. Each pass still goes forward only.
+fn interleave(entries: &mut Vec<Entry>) {
+    const PASSES: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+    let place = |index: usize| PASSES.iter().position(|pass| *pass == index % PASSES.len()).unwrap_or(0);
+    let mut placed: Vec<_> = std::mem::take(entries).into_iter().enumerate().collect();
+    placed.sort_by_key(|(index, _)| place(*index));
+    entries.extend(placed.into_iter().map(|(_, entry)| entry));
 }
 
 /// Reads the ledger of a folder and adds it up.
@@ -91,67 +276,6 @@ pub fn tally(folder: &Path) -> anyhow::Result<Tally> {
 /// If it can't be written.
 pub fn write_page(tally: &Tally, path: &Path) -> anyhow::Result<()> {
     write_whole(path, powerfail_reports::render(tally).as_bytes())
-}
-
-fn run_cell(
-    folder: &Folder,
-    cell: &Cell,
-    effort: Effort,
-    until: Until,
-    stop: &Stop,
-    rigs: &rigs::Pool,
-    keeper: &mut Keeper<'_>,
-) -> anyhow::Result<()> {
-    if until == Until::Verified {
-        doctor::require(cell)?;
-    }
-    let files = folder.cell(&cell.name)?;
-    let about = recorded(cell, &files, stop, rigs)?;
-    if until < Until::Planned {
-        return Ok(());
-    }
-    let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
-    keeper.known.check_recording(cell, &recording)?;
-    cell.check_drive(&recording)?;
-    let plan = plan_file::plan_cell(cell, &files, &recording)?;
-    keeper.recording(cell, &about, &recording, &plan)?;
-    if until < Until::Verified {
-        return Ok(());
-    }
-    let left: Vec<_> =
-        plan.entries.iter().filter(|entry| !keeper.known.judged.contains(&entry.state)).cloned().collect();
-    let found_before = effort.until_found && keeper.known.violated.contains(&cell.name);
-    if !left.is_empty() && !found_before {
-        say(&format!("{}: verifying {} states", cell.name, left.len()));
-        let job = Job {
-            cell,
-            folder: &files,
-            recording: &recording,
-            about: &about,
-            rig: &*rigs.get(cell)?,
-            jobs: effort.jobs,
-            until_found: effort.until_found,
-        };
-        let started = Instant::now();
-        let mut judged = 0u32;
-        verify(&job, &left, stop, |line| {
-            judged += 1;
-            keeper.append(line)
-        })?;
-        let value = f64::from(judged) / started.elapsed().as_secs_f64();
-        let what = format!("{}: states verified", cell.name);
-        keeper.append(&Line::Measured(Measured { what, value, unit: "per second".into() }))?;
-    }
-    keeper.timeline(cell, &about, &recording, &plan)
-}
-
-/// The recording of a cell, made if it is not there.
-fn recorded(cell: &Cell, files: &CellFolder, stop: &Stop, rigs: &rigs::Pool) -> anyhow::Result<About> {
-    if files.recording().exists() {
-        return about(files);
-    }
-    say(&format!("{}: recording", cell.name));
-    record(cell, files, &*rigs.get(cell)?, stop).context("recording")
 }
 
 /// What the rig said of a cell's recording.
@@ -189,7 +313,7 @@ pub fn header(config: &Config) -> Header {
             uname.release().to_string_lossy(),
             uname.machine().to_string_lossy()
         ),
-        shard: None,
+        shard: config.shard.clone(),
     }
 }
 
@@ -262,12 +386,12 @@ fn recording_path(cell: &Cell) -> String {
 }
 
 /// The ledger together with what it is known to hold.
-struct Keeper<'a> {
-    ledger: &'a mut Writer,
-    known: &'a mut Known,
+struct Keeper {
+    ledger: Writer,
+    known: Known,
 }
 
-impl Keeper<'_> {
+impl Keeper {
     fn append(&mut self, line: &Line) -> anyhow::Result<()> {
         self.ledger.append(line)?;
         self.known.add(line);

@@ -6,7 +6,7 @@ use powerfail_ledger::Outcome;
 use powerfail_reports::Tally;
 
 use crate::cell::Cell;
-use crate::cli::{BenchVerb, Cli, EffortArgs, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
+use crate::cli::{BenchVerb, Cli, Format, OutputArgs, RecordingVerb, RunArgs, Verb};
 use crate::config::Config;
 use crate::doctor::{self, CantTest};
 use crate::filesystems;
@@ -14,9 +14,9 @@ use crate::folder::{Folder, Usage};
 use crate::kernels::Kernel;
 use crate::progress::say;
 use crate::recording_file::Mapped;
-use crate::run::{self, Until};
+use crate::run::{self, Effort, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, recording_cmd, replay, serve, verbs_results};
+use crate::{bench, recording_cmd, replay, serve, verbs_matrix, verbs_results};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -30,7 +30,7 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Plan { dir } => {
             let folder = Folder::open(&dir)?;
             needs_recordings(&folder)?;
-            run::run(&folder, EffortArgs { jobs: 1, until_found: false }.effort(), Until::Planned, &Stop::listen()?)?;
+            run::run(&folder, Effort::least(), Until::Planned, &Stop::listen()?)?;
             Ok(0)
         }
         Verb::Verify { dir, effort, output } => {
@@ -40,6 +40,7 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             let tally = run::run(&folder, effort.effort(), Until::Verified, &Stop::listen()?)?;
             show(&tally, &dir, &output)
         }
+        Verb::Matrix(args) => verbs_matrix::matrix(&args),
         Verb::Report(args) => verbs_results::report(&args),
         Verb::Compare(args) => verbs_results::compare(&args),
         Verb::History(args) => verbs_results::history(&args),
@@ -95,7 +96,7 @@ fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
 }
 
 /// A run in which every cell would be skipped is not begun. A cell that can't be tested beside others that can is skipped.
-fn some_cell_works(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn some_cell_works(config: &Config) -> anyhow::Result<()> {
     let mut first = None;
     for cell in Cell::all(config) {
         match doctor::require(&cell) {

@@ -55,7 +55,7 @@ fn lines<'a>(tally: &'a Tally, labels: &'a [Label], passes: impl Fn(&Cell) -> bo
 }
 
 /// The keys of at most so many of the cells that pass: those that are not as expected first, then those with violations.
-fn telling<'a>(tally: &'a Tally, most: usize, passes: impl Fn(&Cell) -> bool) -> BTreeSet<&'a Key> {
+fn telling(tally: &Tally, most: usize, passes: impl Fn(&Cell) -> bool) -> BTreeSet<&Key> {
     let mut cells: Vec<&Cell> = tally.cells.iter().filter(|cell| passes(cell)).collect();
     cells.sort_by_key(|cell| (cell.verdict == Verdict::AsExpected, cell.counts.violated == 0));
     cells.into_iter().take(most).map(|cell| &cell.key).collect()

@@ -50,6 +50,7 @@ pub fn bench(states: u64, jobs: usize, files: u32, rounds: usize, json: bool) ->
         rig: &*rig,
         jobs,
         until_found: false,
+        end: None,
     };
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for round in 0..rounds.max(1) {

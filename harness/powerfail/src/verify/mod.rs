@@ -9,6 +9,7 @@ mod worker;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::time::Instant;
 
 use powerfail_ledger::{Line, Outcome, State};
 
@@ -41,6 +42,8 @@ pub struct Job<'a> {
     pub jobs: usize,
     /// Stop after the first violation.
     pub until_found: bool,
+    /// Begin no state after this.
+    pub end: Option<Instant>,
 }
 
 /// Judges all of `entries`, in any order, and gives each result to `take` as it comes.
@@ -66,7 +69,8 @@ pub fn verify(
                 let mut worker = Worker::new(job);
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(entry) = entries.get(index).filter(|_| !stop.asked()) else { break };
+                    let late = job.end.is_some_and(|end| Instant::now() >= end);
+                    let Some(entry) = entries.get(index).filter(|_| !late && !stop.asked()) else { break };
                     let result = worker.judge(entry).map(|judged| (index, judged));
                     let failed = result.is_err();
                     if judged.send(result).is_err() || failed {
