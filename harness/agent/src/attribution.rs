@@ -184,7 +184,11 @@ pub fn is_dump(text: &str) -> bool {
         "</TASK>",
     ];
     let line = text.trim_start();
-    is_frame(text) || REGISTERS.iter().any(|register| line.starts_with(register))
+    // XFS shows the first bytes of what it found corrupt: "00000000: 58 41 47 46 ...".
+    let hexadecimal = line.split_once(": ").is_some_and(|(place, bytes)| {
+        place.len() == 8 && place.chars().all(|c| c.is_ascii_hexdigit()) && bytes.as_bytes().get(2) == Some(&b' ')
+    });
+    is_frame(text) || hexadecimal || REGISTERS.iter().any(|register| line.starts_with(register))
 }
 
 /// Prefixes of the kernel names of disks, with what follows: digits (`loop3`) or letters (`sda1`).
@@ -274,7 +278,8 @@ mod tests {
             " </TASK>",
         ];
         assert!(dump.iter().all(|line| is_dump(line)));
-        let said = ["XFS (loop0): Metadata corruption detected at xlog_recover, 5", "00000000: fe ed ba be 00 00"];
+        assert!(is_dump("00000000: fe ed ba be 00 00"));
+        let said = ["XFS (loop0): Metadata corruption detected at xlog_recover, 5", "deadbeef: not a dump"];
         assert!(!said.iter().any(|line| is_dump(line)));
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Checks are functions of this value alone, so a verdict can be worked out again, and tested, without a kernel.
 
+use powerfail_agent::is_dump;
 use powerfail_agent::protocol::{Log, ToolRan};
 use powerfail_workloads::Observation;
 
@@ -96,9 +97,9 @@ impl Evidence {
         [first, walk, self.unmount.as_ref(), again].into_iter().flatten()
     }
 
-    /// Whether some line names no device: it is taken for ours because of when it came.
+    /// Whether some line names no device: it is taken for ours because of when it came. Dumps belong to a line that does.
     pub fn has_nameless_lines(&self) -> bool {
-        self.logs().flat_map(|log| &log.lines).any(|line| !line.names_device)
+        self.logs().flat_map(|log| &log.lines).any(|line| !line.names_device && !is_dump(&line.text))
     }
 
     /// The same without those lines.

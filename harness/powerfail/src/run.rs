@@ -159,7 +159,7 @@ impl Turn<'_> {
     }
 
     fn room(&self, needed_mib: u64) -> anyhow::Result<()> {
-        let free = rustix::fs::statvfs(self.folder.path()).map_or(u64::MAX, |fs| fs.f_bavail * fs.f_frsize >> 20);
+        let free = rustix::fs::statvfs(self.folder.path()).map_or(u64::MAX, |fs| (fs.f_bavail * fs.f_frsize) >> 20);
         if free < needed_mib {
             return Err(DiskFull { folder: self.folder.path().display().to_string(), free }.into());
         }
