@@ -138,8 +138,8 @@ pub fn markdown(tally: &Tally) -> String {
 pub fn merging(tally: &Tally) -> Vec<String> {
     let mut sentences = Vec::new();
     if !tally.missing_shards.is_empty() {
-        let verb = if tally.missing_shards.len() == 1 { "is" } else { "are" };
-        sentences.push(format!("shard {} of the matrix {verb} missing", listed(&tally.missing_shards)));
+        let (shards, are) = if tally.missing_shards.len() == 1 { ("shard", "is") } else { ("shards", "are") };
+        sentences.push(format!("{shards} {} of the matrix {are} missing", listed(&tally.missing_shards)));
     }
     let unfinished: Vec<u64> = tally.cells.iter().map(Cell::missing).filter(|&missing| missing > 0).collect();
     if !unfinished.is_empty() {

@@ -277,12 +277,20 @@ impl Key {
             mkfs: case.mkfs.clone(),
             mode: case.mode.clone(),
             mount: case.mount.clone(),
-            workload: case.workload.clone(),
+            workload: without_seed(&case.workload),
             drive: case.drive.clone(),
             rig: case.rig.clone(),
             kernel: case.kernel.clone(),
         }
     }
+}
+
+/// A workload is the same one whatever its seed, which a case has beside it.
+fn without_seed(workload: &str) -> String {
+    if !workload.contains("seed=") {
+        return workload.to_string();
+    }
+    workload.split(' ').filter(|word| !word.starts_with("seed=")).collect::<Vec<_>>().join(" ")
 }
 
 impl Counts {

@@ -30,7 +30,7 @@ fn no_line_of_the_table_is_wider_than_the_terminal() {
 fn markdown_has_a_row_for_each_cell_and_escapes() {
     let text = markdown(&Tally::from_ledgers(&[night()]));
     let rows: Vec<&str> = text.lines().collect();
-    assert_eq!(rows.len(), 2 + 19);
+    assert_eq!(rows.len(), 2 + 20);
     let bars = rows[0].matches('|').count();
     assert!(rows.iter().all(|row| row.matches('|').count() == bars));
     assert!(text.contains(r"ext4 -O \^metadata\_csum"));

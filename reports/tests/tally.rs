@@ -6,26 +6,7 @@ use powerfail_ledger::{
     Case, CaseEnd, Contents, Expectation, Finding, FindingKind, KnownFinding, Line, Outcome, State,
 };
 use powerfail_reports::{First, Tally, Verdict};
-use support::{case, header, known, recording};
-
-fn state(case: &Case, recipe: u64, outcome: Outcome) -> State {
-    State {
-        case: case.clone(),
-        state: format!("recipe {recipe}"),
-        image: format!("{recipe:032x}"),
-        explorer: "sampled".into(),
-        cut: recipe,
-        loose: 4,
-        lost: 2,
-        in_flight: 0,
-        outcome,
-        replay: None,
-        depth: None,
-        role: None,
-        explanation: None,
-        took_ms: 10 + recipe,
-    }
-}
+use support::{case, header, known, recording, state};
 
 fn violated(kinds: &[FindingKind]) -> Outcome {
     let findings = kinds.iter().map(|&kind| Finding { kind, detail: format!("{} is wrong", kind.name()) });

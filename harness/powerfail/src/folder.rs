@@ -181,7 +181,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&part, path)?;
-        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().with_context(|| format!("can't write {}", path.display()))
 }

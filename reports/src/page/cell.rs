@@ -200,8 +200,8 @@ fn first_violation(cell: &Cell) -> Option<String> {
             let seen =
                 if seen.len() > SEEDS { format!("{} and more", seen[..SEEDS].join(", ")) } else { seen.join(", ") };
             Some(format!(
-                "after {seen} states; at this rate half of all runs see one by {}, 95\u{a0}% by {}",
-                count(half),
+                "after {seen} judged; at this rate half of all runs see one within {}, 95\u{a0}% within {}",
+                counted(half, "state", "states"),
                 count(most)
             ))
         }

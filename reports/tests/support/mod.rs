@@ -138,6 +138,26 @@ fn explain(lines: &mut [Line], plan: &Plan<'_>, dice: &mut Dice) {
     }
 }
 
+/// A state of a case, the same for the same number.
+pub fn state(case: &Case, recipe: u64, outcome: Outcome) -> State {
+    State {
+        case: case.clone(),
+        state: format!("recipe {recipe}"),
+        image: format!("{recipe:032x}"),
+        explorer: "sampled".into(),
+        cut: recipe,
+        loose: 4,
+        lost: 2,
+        in_flight: 0,
+        outcome,
+        replay: None,
+        depth: None,
+        role: None,
+        explanation: None,
+        took_ms: 10 + recipe,
+    }
+}
+
 /// How a cell turns out.
 pub struct Plan<'a> {
     pub case: Case,
