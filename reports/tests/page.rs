@@ -162,7 +162,7 @@ fn each_chart_says_what_it_is_and_what_was_explained_is_told() {
         "Violations by the role of the lost block",
         "lost: commit block",
         "one is enough: the commit block that transaction 41 wrote",
-        "a cut of the recovery from one",
+        "the recovery from that",
         "States judged until the first violation",
         "Over 14 nights 2 rates changed",
         "the kernel was 6.18.44 before and is 6.18.45 since",

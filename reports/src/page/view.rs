@@ -262,9 +262,9 @@ fn depths(tally: &Tally) -> Vec<(String, String, String, String)> {
     }
     let row = |(depth, explored): (u32, Explored)| {
         let what = match depth {
-            0 | 1 => "a cut of the workload".to_string(),
-            2 => "a cut of the recovery from one".to_string(),
-            more => format!("a cut of the recovery from {}", more - 1),
+            0 | 1 => "the workload".to_string(),
+            2 => "the recovery from that".to_string(),
+            more => format!("recovery number {}", more - 1),
         };
         let sum = format!("{} of {}", count(explored.violated), count(explored.judged));
         let share = rate(explored.violated, explored.judged).map_or("–".into(), percent);
