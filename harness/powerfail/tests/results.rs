@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::*;
-use powerfail_ledger::{Case, Expectation, Finding, FindingKind, Header, Line, Outcome, SCHEMA, State, Writer};
+use powerfail_ledger::{Case, Expectation, Finding, FindingKind, Header, Line, Outcome, SCHEMA, State};
 
 fn case(mode: &str, expectation: Expectation) -> Case {
     Case {
