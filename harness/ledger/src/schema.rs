@@ -324,6 +324,9 @@ pub struct Timeline {
     pub flushes: Vec<u64>,
     /// Events at which a write with FUA was received.
     pub fua: Vec<u64>,
+    /// Events at which a journal's commit block was received; empty for file systems whose log is not jbd2's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commits: Vec<u64>,
 }
 
 /// A case that has no states: it was skipped, or it broke.

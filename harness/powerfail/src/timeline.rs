@@ -6,6 +6,7 @@ use powerfail_drive::crash::Recipe;
 use powerfail_drive::event::What;
 use powerfail_drive::explore::{Span, Walk};
 use powerfail_drive::recording::Reader;
+use powerfail_drive::request::Command;
 use powerfail_drive::units::SECTOR;
 use powerfail_ledger::{Area, Case, Timeline, TimelineWrite};
 
@@ -38,14 +39,14 @@ pub fn timeline(
     let span = Span { first, last: (recipe.cut + BEHIND).min(span.last) };
     let mut reader = Reader::new(recording, false)?;
     let drive_sectors = reader.header().geometry.bytes() / SECTOR;
-    let (mut writes, mut flushes, mut fua_events) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut writes, mut flushes, mut fua_events, mut commits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     while let Some(entry) = reader.next()? {
         let event = entry.head.event;
         let What::Received { command, lba, sectors, fua } = entry.head.what else { continue };
         if event < span.first || event > span.last {
             continue;
         }
-        if command == powerfail_drive::request::Command::Flush {
+        if command == Command::Flush {
             flushes.push(event);
         }
         if command.writes() {
@@ -54,6 +55,9 @@ pub fn timeline(
             }
             let block = lba.0 / 8;
             let in_journal = journal.iter().any(|(first, last)| (*first..=*last).contains(&block));
+            if in_journal && command == Command::Write && holds_commit(recording, entry.data_at, sectors.0) {
+                commits.push(event);
+            }
             let area = if in_journal { Area::Journal } else { Area::Home };
             writes.push(TimelineWrite { event, lba: lba.0, sectors: sectors.0, area, lost: lost.contains(&event) });
         }
@@ -75,7 +79,18 @@ pub fn timeline(
         of_writes,
         flushes: thin(flushes, TICKS),
         fua: thin(fua_events, TICKS),
+        commits: thin(commits, TICKS),
     })
+}
+
+/// Whether a write holds a commit block of jbd2: its magic number and the block type 2, big-endian, at the start of a
+/// block (include/linux/jbd2.h). Data in a journal never begin with the magic number: jbd2 escapes them.
+fn holds_commit(recording: &[u8], data_at: u64, sectors: u64) -> bool {
+    const COMMIT: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
+    let data = usize::try_from(data_at).ok().and_then(|at| recording.get(at..)).unwrap_or_default();
+    let data = &data[..data.len().min((sectors * SECTOR) as usize)];
+    // Blocks are at least 1024 bytes.
+    data.chunks(1024).any(|block| block.starts_with(&COMMIT))
 }
 
 /// Receipts of the writes of which some fragment is loose at the cut and lost.
@@ -105,6 +120,18 @@ fn thin<T>(items: Vec<T>, most: usize) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_commit_block_is_seen_at_the_start_of_any_block_of_a_write_and_nowhere_else() {
+        let block = |first: [u8; 8]| [&first[..], &[7; 4088]].concat();
+        let (descriptor, commit) =
+            (block([0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1]), block([0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]));
+        let recording = [&[0; 16][..], &descriptor, &commit, &[9; 4096]].concat();
+        assert!(super::holds_commit(&recording, 16, 16));
+        assert!(!super::holds_commit(&recording, 16, 8), "the descriptor block alone");
+        assert!(!super::holds_commit(&recording, 16 + 8192, 8));
+        assert!(!super::holds_commit(&recording, 1 << 40, 8));
+    }
+
     #[test]
     fn thinning_keeps_order_ends_at_the_bound_and_is_even() {
         let thinned = super::thin((0..1000).collect(), 100);

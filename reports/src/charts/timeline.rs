@@ -1,9 +1,9 @@
 //! One recording around one cut: where each write went over the order of events.
 //!
 //! Two panels share the axis of events: writes in place above, the journal below on a scale of its own, since a journal
-//! of 4 MiB would be a line of a drive of 512 MiB. Under them a lane of flushes and one of FUA. Writes that fall on the
-//! same spot are drawn once, lost ones above the others; what the drive received after the cut is no part of the crash
-//! state, and faint.
+//! of 4 MiB would be a line of a drive of 512 MiB. Under them a lane of flushes, one of FUA and one of commit blocks.
+//! Writes that fall on the same spot are drawn once, lost ones above the others; what the drive received after the cut is
+//! no part of the crash state, and faint.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +23,8 @@ struct Layout {
     panels: Vec<Panel>,
     flush: i32,
     fua: i32,
+    /// None where the file system has no commit blocks, or they are not known.
+    commits: Option<i32>,
     bottom: i32,
     first: u64,
     last: u64,
@@ -44,13 +46,14 @@ pub fn chart(timeline: &Timeline, width: Width) -> String {
     let lost = timeline.writes.iter().filter(|write| write.lost).count() as u64;
     let title = format!("Recording around the cut at event {}", count(timeline.cut));
     let describe = format!(
-        "{} over events {} to {}, {} of them lost in this crash state; {} and {} with FUA.",
+        "{} over events {} to {}, {} of them lost in this crash state; {}, {} with FUA and {}.",
         counted(timeline.writes.len() as u64, "write", "writes"),
         count(timeline.first_event),
         count(timeline.last_event),
         count(lost),
         counted(timeline.flushes.len() as u64, "flush", "flushes"),
         counted(timeline.fua.len() as u64, "write", "writes"),
+        counted(timeline.commits.len() as u64, "commit block", "commit blocks"),
     );
     draw((width.pixels(), layout.bottom + 40), &title, &describe, |canvas| {
         draw_legend(canvas, &legend);
@@ -60,6 +63,9 @@ pub fn chart(timeline: &Timeline, width: Width) -> String {
         }
         layout.lane(canvas, "FLUSH", layout.flush, &timeline.flushes, Ink::FLUSH);
         layout.lane(canvas, "FUA", layout.fua, &timeline.fua, Ink::FUA);
+        if let Some(y) = layout.commits {
+            layout.lane(canvas, "commit", y, &timeline.commits, Ink::JOURNAL);
+        }
         layout.cut(canvas, timeline.cut);
     })
 }
@@ -85,7 +91,8 @@ impl Layout {
             panels,
             flush: y + 6,
             fua: y + 26,
-            bottom: y + 40,
+            commits: (!timeline.commits.is_empty()).then_some(y + 46),
+            bottom: if timeline.commits.is_empty() { y + 40 } else { y + 60 },
             first,
             last: last.max(first + 1),
         }

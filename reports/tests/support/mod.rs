@@ -265,6 +265,7 @@ pub fn timeline(case: &Case, writes: u64, dice: &mut Dice) -> Line {
         last_event: event,
         of_writes: shown.len() as u64 * 3,
         writes: shown,
+        commits: fua.clone(),
         flushes,
         fua,
     }))
