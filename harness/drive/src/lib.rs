@@ -23,7 +23,7 @@
 //! 8. What came before the mark `mounted` is settled; cuts lie from there to the mark `workload-end`.
 //!
 //! What is *not* permitted by this model: a settled version that is lost, a fragment that lands in part, a sector that
-//! nobody wrote, a write that lands elsewhere. Drives that do such things lie; they are not here.
+//! nobody wrote, a write that lands elsewhere. Drives that do such things lie; they are in [`lies`], and only to be caught.
 //!
 //! The rules are checked against a brute-force model that enumerates subsets and orders on tiny disks
 //! (`tests/brute_force.rs`).
@@ -41,6 +41,7 @@ pub mod digest;
 pub mod event;
 pub mod explore;
 pub mod history;
+pub mod lies;
 pub mod live;
 pub mod log_writes;
 pub mod pages;
