@@ -9,6 +9,7 @@
 //!           attach  nbdfuse + loop, a loop over a handed-over image, or nbd-client and the kernel's nbd
 //!           tool    mkfs, fsck, dumpe2fs ... within a deadline
 //!           mount   mount(2) under the machine's lock, with the kernel's lines of that time (kernel_log, attribution)
+//!           supervised  mount(2) and the walk in threads of their own, since the kernel may not come back from them
 //!           link    workload -> Mark -> harness -> Ack -> workload
 //! ```
 
@@ -22,6 +23,7 @@ mod mount;
 mod namespaces;
 pub mod protocol;
 pub mod serve;
+mod supervised;
 mod tool;
 
 use std::ffi::OsString;

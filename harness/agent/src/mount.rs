@@ -8,13 +8,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use crate::kernel_log::KernelLog;
-use crate::protocol::{Event, Failure};
+use crate::protocol::{Event, Failure, Log};
+use crate::supervised::{self, Ended};
 use crate::tool::micros;
 
 /// The lock's file: one for the machine, whatever harness an agent belongs to.
@@ -27,8 +29,22 @@ pub(crate) struct Mounted {
     mounted: bool,
 }
 
+/// How a mount went.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    /// [`Event::Mounted`] with the guard, [`Event::Refused`] or [`Event::Killed`].
+    Ended(Event, Option<Mounted>),
+    /// It is still going on.
+    Running {
+        /// Where in the kernel it is.
+        stack: String,
+        /// The kernel's lines in that time.
+        log: Log,
+    },
+}
+
 impl Mounted {
-    /// Mounts `device` at `at` and says what the kernel said: [`Event::Mounted`] with the guard or [`Event::Refused`].
+    /// Mounts `device` at `at`, waiting for the lock and for mount(2) within their limits, and says what the kernel said.
     ///
     /// # Errors
     /// The lock was not to be had, or the log could not be read; both are no verdict on the file system.
@@ -36,24 +52,36 @@ impl Mounted {
         device: &Path,
         at: &Path,
         (fstype, options): (&str, &str),
-        lock_wait: Duration,
+        (lock_wait, limit): (Duration, Duration),
         log: &mut KernelLog,
-    ) -> Result<(Event, Option<Mounted>), Failure> {
+    ) -> Result<Tried, Failure> {
         fs::create_dir_all(at).map_err(|e| Failure::io("make the mount point", e))?;
         let (flags, data) = split_options(options);
         let data = CString::new(data).map_err(|_| Failure::new("mount", "a NUL byte in the mount options"))?;
-        let _lock = MachineLock::take(Path::new(MOUNT_LOCK), lock_wait)?;
+        let lock = Arc::new(MachineLock::take(Path::new(MOUNT_LOCK), lock_wait)?);
         log.catch_up()?;
-        let started = Instant::now();
-        let result = mount(device, at, fstype, flags, Some(data.as_c_str()));
-        let took_us = micros(started);
-        let guard = result.is_ok().then(|| Mounted { at: at.to_path_buf(), mounted: true });
+        let (device, place, fstype) = (device.to_path_buf(), at.to_path_buf(), fstype.to_string());
+        // A mount that goes on keeps the lock, whoever has given it up: what it says would be taken for another's.
+        let held = Arc::clone(&lock);
+        let ended = supervised::call(supervised::MOUNTER, limit, move || {
+            let started = Instant::now();
+            let result = mount(&device, &place, fstype, flags, Some(data.as_c_str()));
+            drop(held);
+            (result, micros(started))
+        })?;
         let log = log.of_our_mount()?;
-        let event = match result {
-            Ok(()) => Event::Mounted { took_us, log },
-            Err(e) => Event::Refused { errno: e.raw_os_error(), message: io::Error::from(e).to_string(), took_us, log },
-        };
-        Ok((event, guard))
+        drop(lock);
+        Ok(match ended {
+            Ended::Returned((Ok(()), took_us)) => {
+                Tried::Ended(Event::Mounted { took_us, log }, Some(Mounted { at: at.to_path_buf(), mounted: true }))
+            }
+            Ended::Returned((Err(e), took_us)) => {
+                let (errno, message) = (e.raw_os_error(), io::Error::from(e).to_string());
+                Tried::Ended(Event::Refused { errno, message, took_us, log }, None)
+            }
+            Ended::Killed => Tried::Ended(Event::Killed { log }, None),
+            Ended::Running { stack } => Tried::Running { stack, log },
+        })
     }
 
     /// Where it is mounted.

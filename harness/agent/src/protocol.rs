@@ -30,7 +30,7 @@ pub enum Command {
         /// Killed when it has run this long.
         deadline_ms: u64,
     },
-    /// Mount the attached device: [`Event::Mounted`] or [`Event::Refused`].
+    /// Mount the attached device: [`Event::Mounted`], [`Event::Refused`], [`Event::Killed`] or [`Event::Hung`].
     Mount {
         /// As in `/proc/filesystems`.
         fstype: String,
@@ -38,6 +38,8 @@ pub enum Command {
         options: String,
         /// Longest wait for other agents' mounts. Too long is [`Event::Failed`], never a refused mount.
         lock_wait_ms: u64,
+        /// Longest time in mount(2); then [`Event::Hung`].
+        limit_ms: u64,
     },
     /// Run a workload in the mounted file system: marks, then [`Event::RunDone`] or [`Event::RunFailed`].
     Run {
@@ -51,8 +53,11 @@ pub enum Command {
     },
     /// `syncfs` on the mounted file system: [`Event::Synced`].
     Sync,
-    /// List and read everything that is mounted: [`Event::Observed`].
-    Observe,
+    /// List and read everything that is mounted: [`Event::Observed`], [`Event::Killed`] or [`Event::Hung`].
+    Observe {
+        /// Longest time of the walk.
+        limit_ms: u64,
+    },
     /// Hand over the kernel's lines on this device since the last event that carried a log: [`Event::KernelLog`].
     KernelLog,
     /// Unmount: [`Event::Unmounted`] or [`Event::UnmountFailed`].
@@ -157,6 +162,22 @@ pub enum Event {
         observation: Box<Observation>,
         /// Time of the walk, microseconds.
         took_us: u64,
+        /// The kernel's lines on this device since the last log.
+        log: Log,
+    },
+    /// The kernel killed the thread that was in mount(2) or in the walk: it oopsed. Locks are held for ever; of this
+    /// machine only the log is worth anything.
+    Killed {
+        /// The kernel's lines on this device since the last log, with the oops.
+        log: Log,
+    },
+    /// mount(2) or the walk did not come back in time, and its thread still is in it.
+    Hung {
+        /// Requests that the disk has had for two seconds in which it answered none. If it owes anything, it is the drive
+        /// that hangs.
+        owed: u64,
+        /// Where in the kernel the thread is, one function a line; empty if the kernel does not say.
+        stack: String,
         /// The kernel's lines on this device since the last log.
         log: Log,
     },

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::attach::Attachment;
 use crate::kernel_log::KernelLog;
 use crate::link::Link;
-use crate::mount::Mounted;
+use crate::mount::{Mounted, Tried};
 use crate::protocol::{Command, Event, Failure, Hello, Log, Source};
+use crate::supervised::{self, Ended};
 use crate::tool::{self, micros};
 
 /// What an agent is given at its start.
@@ -62,12 +63,13 @@ impl Agent<'_> {
             Command::Hello => Ok(self.hello()),
             Command::Attach { source } => self.attach(&source),
             Command::Tool { argv, deadline_ms } => self.tool(&argv, Duration::from_millis(deadline_ms)),
-            Command::Mount { fstype, options, lock_wait_ms } => {
-                self.mount(&fstype, &options, Duration::from_millis(lock_wait_ms))
+            Command::Mount { fstype, options, lock_wait_ms, limit_ms } => {
+                let [lock_wait, limit] = [lock_wait_ms, limit_ms].map(Duration::from_millis);
+                self.mount(&fstype, &options, lock_wait, limit)
             }
             Command::Run { spec } => self.run(&spec),
             Command::Sync => self.sync(),
-            Command::Observe => self.observe(),
+            Command::Observe { limit_ms } => self.observe(Duration::from_millis(limit_ms)),
             Command::KernelLog => Ok(Event::KernelLog { log: self.log_so_far()? }),
             Command::Unmount => self.unmount(),
             Command::Detach => self.detach(),
@@ -103,7 +105,7 @@ impl Agent<'_> {
         tool::run(argv, &device.unwrap_or_default(), deadline).map(Event::ToolRan)
     }
 
-    fn mount(&mut self, fstype: &str, options: &str, lock_wait: Duration) -> Answer {
+    fn mount(&mut self, fstype: &str, options: &str, lock_wait: Duration, limit: Duration) -> Answer {
         let doing = "mount";
         if self.mounted.is_some() {
             return Err(Failure::new(doing, "a file system is mounted already"));
@@ -112,9 +114,13 @@ impl Agent<'_> {
             return Err(Failure::new(doing, "no device is attached"));
         };
         let at = self.setup.folder.join("mnt");
-        let (event, guard) = Mounted::try_mount(&attached.device(), &at, (fstype, options), lock_wait, log)?;
-        self.mounted = guard;
-        Ok(event)
+        match Mounted::try_mount(&attached.device(), &at, (fstype, options), (lock_wait, limit), log)? {
+            Tried::Ended(event, guard) => {
+                self.mounted = guard;
+                Ok(event)
+            }
+            Tried::Running { stack, log } => Ok(Event::Hung { owed: attached.owes(), stack, log }),
+        }
     }
 
     fn run(&mut self, spec: &powerfail_workloads::Spec) -> Answer {
@@ -136,11 +142,21 @@ impl Agent<'_> {
         Ok(Event::Synced { took_us: micros(started), log: self.log_so_far()? })
     }
 
-    fn observe(&mut self) -> Answer {
+    fn observe(&mut self, limit: Duration) -> Answer {
         let root = self.root("observe")?;
         let started = Instant::now();
-        let observation = Box::new(powerfail_workloads::walk(&root));
-        Ok(Event::Observed { observation, took_us: micros(started), log: self.log_so_far()? })
+        let walked = supervised::call(supervised::WALKER, limit, move || powerfail_workloads::walk(&root))?;
+        let took_us = micros(started);
+        let owed = match (&walked, &self.attached) {
+            (Ended::Running { .. }, Some(attached)) => attached.owes(),
+            _ => 0,
+        };
+        let log = self.log_so_far()?;
+        Ok(match walked {
+            Ended::Returned(observation) => Event::Observed { observation: Box::new(observation), took_us, log },
+            Ended::Killed => Event::Killed { log },
+            Ended::Running { stack } => Event::Hung { owed, stack, log },
+        })
     }
 
     fn unmount(&mut self) -> Answer {

@@ -24,6 +24,14 @@ pub fn write(folder: &Path, state: &State, evidence: &Evidence) -> anyhow::Resul
     if let Some(Walking::Seen { observation, .. }) = &evidence.walk {
         write_whole(&folder.join("tree.json"), &serde_json::to_vec(observation)?)?;
     }
+    let stopped = &evidence.stopped;
+    let last = stopped.log.iter().flat_map(|log| &log.lines).map(|line| format!("<{}> {}\n", line.level, line.text));
+    let (last, console) = (last.collect::<String>(), stopped.console.as_deref().unwrap_or_default());
+    for (name, text) in [("stopped.log", &*last), ("stack.txt", &*stopped.stack), ("console.log", console)] {
+        if !text.is_empty() {
+            write_whole(&folder.join(name), text.as_bytes())?;
+        }
+    }
     write_whole(&folder.join("README.md"), readme(state).as_bytes())?;
     // Last: a casebook with its state is whole.
     write_whole(&folder.join("state.json"), &serde_json::to_vec_pretty(state)?)

@@ -23,6 +23,30 @@ pub struct Evidence {
     pub fsck: Option<Fsck>,
     /// The second mount, which must have nothing to recover.
     pub again: Option<Mounting>,
+    /// The kernel crashed in a call into the file system.
+    pub crash: Option<Crash>,
+    /// What is known of a call that did not come back.
+    pub stopped: Stopped,
+}
+
+/// A crash of the kernel that is the file system's.
+#[derive(Clone, Debug)]
+pub struct Crash {
+    /// In which call.
+    pub during: &'static str,
+    /// Its first line and its place, without what differs at each try.
+    pub what: String,
+}
+
+/// What is known of a call into the kernel that did not come back; for people, no check looks at it.
+#[derive(Clone, Debug, Default)]
+pub struct Stopped {
+    /// The kernel's lines since the call began.
+    pub log: Option<Log>,
+    /// Where in the kernel it was.
+    pub stack: String,
+    /// What the guest had printed on its console.
+    pub console: Option<String>,
 }
 
 /// What fsck said.

@@ -12,6 +12,7 @@
 
 pub mod axes;
 pub mod bench;
+pub mod broken;
 pub mod casebook;
 pub mod cell;
 pub mod check;

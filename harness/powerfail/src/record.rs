@@ -9,16 +9,17 @@ use powerfail_agent::protocol::{Attached, Source};
 use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
 use powerfail_drive::live::Sink;
 use powerfail_nbd::{Config as Serving, Exports, Farewell};
-use powerfail_rig::{MountOutcome, RunOutcome, UnmountOutcome};
+use powerfail_rig::{Agent, MountOutcome, RunOutcome, UnmountOutcome};
 use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
+use crate::broken::Broke;
 use crate::cell::Cell;
 use crate::folder::{CellFolder, write_whole};
 use crate::recording_file::FileSink;
 use crate::rigs::Rig;
 use crate::served_drive::ServedDrive;
-use crate::stop::Stop;
+use crate::stop::{Stop, Stopped};
 
 /// For attaching, making, mounting and unmounting; each is a fraction of a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -104,6 +105,28 @@ fn run_on<S: Sink>(
 ) -> anyhow::Result<About> {
     stop.check()?;
     let mut agent = rig.agent()?;
+    let about = work_on(cell, stop, drive, source, &mut agent).map_err(|error| with_console(error, &agent))?;
+    agent.quit(LIMIT)?;
+    Ok(about)
+}
+
+/// What a guest printed goes with the error, or nobody would see why it broke.
+fn with_console(error: anyhow::Error, agent: &Agent) -> anyhow::Error {
+    match agent.console_since(0) {
+        Some(console) if !error.is::<Stopped>() => {
+            Broke { reason: format!("{error:#}"), console: Some(console) }.into()
+        }
+        _ => error,
+    }
+}
+
+fn work_on<S: Sink>(
+    cell: &Cell,
+    stop: &Stop,
+    drive: &ServedDrive<S>,
+    source: Source,
+    agent: &mut Agent,
+) -> anyhow::Result<About> {
     let attached = agent.attach(source, LIMIT)?;
     let ran = agent.tool(&cell.mkfs_argv(), LIMIT)?;
     if ran.code != Some(0) {
@@ -153,6 +176,5 @@ fn run_on<S: Sink>(
     }
     agent.detach(LIMIT)?;
     let kernel = agent.hello().kernel.clone();
-    agent.quit(LIMIT)?;
     Ok(About { kernel, attached, journal, steps, workload_ms, took_ms: 0 })
 }

@@ -13,6 +13,7 @@ use powerfail_drive::explore::Span;
 use powerfail_ledger::{Case, CaseEnd, Contents, Header, Line, Measured, Outcome, PathKeeps, Recording, Writer};
 use powerfail_reports::Tally;
 
+use crate::broken::{self, Broke};
 use crate::cell::Cell;
 use crate::cli::Keep;
 use crate::config::Config;
@@ -153,7 +154,9 @@ impl Turn<'_> {
             Err(error) => {
                 // A full disk shows itself in many ways, most of which look like a fault of something else.
                 self.room(FULL_MIB)?;
-                Ok(Err(Outcome::Broken { reason: format!("{error:#}") }))
+                let broke = Broke::of(&error);
+                broke.keep(&broken::folder(&self.folder.cell(&cell.name)?.path, "recording"), 1)?;
+                Ok(Err(Outcome::Broken { reason: broke.reason }))
             }
         }
     }

@@ -155,39 +155,42 @@ impl Agent {
             process.arg("--image").arg(format!("/proc/{}/fd/{}", std::process::id(), image.as_raw_fd()));
         }
         process.stderr(stderr.try_clone().map_err(LinkError::Start)?);
-        Agent::over(process, |_| Ok(Said::File(stderr)), START)
+        let mut agent = Agent::over(process, |_| Ok(Said::File(stderr)))?;
+        agent.greet(START)?;
+        Ok(agent)
     }
 
     /// Starts the agent of a guest: `process` is a leash with a QEMU on it. Both write to `stderr`, and the guest's
     /// console does too.
     ///
     /// # Errors
-    /// It can't be started, or does not answer within `boot`; then with the text on the console.
-    pub(crate) fn in_guest(mut process: Process, boot: Duration) -> Result<Agent, LinkError> {
+    /// It can't be started, or does not answer within `boot`; with all that is kept of the console's text.
+    pub(crate) fn in_guest(mut process: Process, boot: Duration) -> Result<Agent, (LinkError, String)> {
         process.stderr(Stdio::piped());
         let said = |child: &mut Child| {
             let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
             Ok(Said::Console(Console::follow(stderr)?, None))
         };
-        let mut agent = Agent::over(process, said, boot)?;
-        // It has answered, so the leash's line is there and the process too.
-        match agent.find_qemu() {
-            Ok(found) => {
-                if let Said::Console(_, switch) = &mut agent.said {
-                    *switch = Some(found);
-                }
-                Ok(agent)
+        let mut agent = Agent::over(process, said).map_err(|e| (e, String::new()))?;
+        let started = agent.greet(boot).and_then(|()| {
+            // It has answered, so the leash's line is there and the process too.
+            let found = agent.find_qemu().map_err(LinkError::Start)?;
+            if let Said::Console(_, switch) = &mut agent.said {
+                *switch = Some(found);
             }
-            Err(e) => Err(LinkError::Start(e)),
+            Ok(())
+        });
+        match started {
+            Ok(()) => Ok(agent),
+            Err(e) => {
+                let _ = agent.end();
+                Err((e, agent.console_since(0).unwrap_or_default()))
+            }
         }
     }
 
-    /// Starts `process`, whose standard input and output are the line, and waits until an agent answers there.
-    fn over(
-        mut process: Process,
-        said: impl FnOnce(&mut Child) -> io::Result<Said>,
-        limit: Duration,
-    ) -> Result<Agent, LinkError> {
+    /// Starts `process`, whose standard input and output are the line.
+    fn over(mut process: Process, said: impl FnOnce(&mut Child) -> io::Result<Said>) -> Result<Agent, LinkError> {
         process.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A terminal sends Ctrl-C to the whole process group. When to stop is the harness's to decide, and an agent that
         // died of it would look like a failure of the harness.
@@ -199,12 +202,18 @@ impl Agent {
         let said = said(&mut child).map_err(LinkError::Start)?;
         let hello = Hello { kernel: String::new(), agent: String::new(), namespaced: true };
         let events = Lines::new(events);
-        let mut agent = Agent { child, ended, commands, events, said, hello, attached: None, ended_clean: None };
-        match agent.call(&Command::Hello, limit)? {
-            Event::Hello(hello) => agent.hello = hello,
-            other => return Err(agent.nonsense(&Command::Hello, &format!("{other:?}"))),
+        Ok(Agent { child, ended, commands, events, said, hello, attached: None, ended_clean: None })
+    }
+
+    /// Waits until an agent answers.
+    fn greet(&mut self, limit: Duration) -> Result<(), LinkError> {
+        match self.call(&Command::Hello, limit)? {
+            Event::Hello(hello) => {
+                self.hello = hello;
+                Ok(())
+            }
+            other => Err(self.nonsense(&Command::Hello, &format!("{other:?}"))),
         }
-        Ok(agent)
     }
 
     fn find_qemu(&mut self) -> io::Result<PowerSwitch> {
@@ -226,6 +235,23 @@ impl Agent {
         match &self.said {
             Said::File(_) => None,
             Said::Console(console, _) => Some(console.text()),
+        }
+    }
+
+    /// Bytes that a guest has printed on its console so far; 0 for agents on this machine.
+    pub fn printed(&self) -> u64 {
+        match &self.said {
+            Said::File(_) => 0,
+            Said::Console(console, _) => console.printed(),
+        }
+    }
+
+    /// What a guest has printed since [`Agent::printed`] gave that number, as far as it is kept; none for agents on this
+    /// machine. After the guest's end this waits a moment for the rest.
+    pub fn console_since(&self, printed: u64) -> Option<String> {
+        match &self.said {
+            Said::File(_) => None,
+            Said::Console(console, _) => Some(console.since(printed, self.ended_clean.is_some())),
         }
     }
 
@@ -433,7 +459,7 @@ fn readable(fd: &OwnedFd, end: Instant) -> bool {
 }
 
 /// A command in words, for errors.
-fn name(command: &Command) -> String {
+pub(crate) fn name(command: &Command) -> String {
     match command {
         Command::Hello => "say hello".to_string(),
         Command::Attach { .. } => "attach a device".to_string(),
@@ -442,7 +468,7 @@ fn name(command: &Command) -> String {
         Command::Run { .. } => "run a workload".to_string(),
         Command::Ack { id } => format!("take the acknowledgement of mark {id}"),
         Command::Sync => "sync".to_string(),
-        Command::Observe => "observe".to_string(),
+        Command::Observe { .. } => "observe".to_string(),
         Command::KernelLog => "read the kernel's log".to_string(),
         Command::Unmount => "unmount".to_string(),
         Command::Detach => "detach".to_string(),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use powerfail_agent::protocol::{Attached, Command, Event, Failure, Log, Source, ToolRan};
 use powerfail_workloads::{Observation, Spec, Summary};
 
-use crate::agent::{Agent, LinkError};
+use crate::agent::{Agent, LinkError, name};
 
-/// Why there is no answer; never a verdict on a file system.
+/// Why there is no answer. By itself never a verdict on a file system; what [`Asked::Stuck`] says may be the ground of one.
 #[derive(Debug, thiserror::Error)]
 pub enum Asked {
     /// The agent is dead.
@@ -17,9 +17,40 @@ pub enum Asked {
     /// The agent lives, but could not do it.
     #[error("the agent could not {0}")]
     Failed(Failure),
+    /// The agent lives, but the kernel did not come back from mount(2) or from the walk. Such an agent is to be killed.
+    #[error("the agent was to {doing}: {stuck}")]
+    Stuck {
+        /// The command.
+        doing: String,
+        /// In which way.
+        stuck: Stuck,
+    },
 }
 
-/// How a mount ended. Too late is not here: a mount that does not return is [`LinkError::Deadline`].
+/// In which way the kernel did not come back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stuck {
+    /// It killed the thread: it oopsed.
+    #[error("the kernel killed its thread")]
+    Killed {
+        /// The kernel's lines, with the oops.
+        log: Log,
+    },
+    /// It is still at it.
+    #[error("the kernel did not come back within {} ms, and the disk owes {owed} answers", .limit.as_millis())]
+    Hung {
+        /// The time that it had.
+        limit: Duration,
+        /// Answers that the disk owes; if not 0 it is the drive that hangs.
+        owed: u64,
+        /// Where in the kernel, one function a line; may be empty.
+        stack: String,
+        /// The kernel's lines.
+        log: Log,
+    },
+}
+
+/// How a mount ended. Too late is not here: a mount that does not return is [`Asked::Stuck`].
 #[derive(Clone, Debug)]
 pub enum MountOutcome {
     /// It is mounted.
@@ -130,7 +161,7 @@ impl Agent {
     /// [`Asked`]; a tool that fails or is too slow is none.
     pub fn tool<S: AsRef<str>>(&mut self, argv: &[S], limit: Duration) -> Result<ToolRan, Asked> {
         let argv = argv.iter().map(|word| word.as_ref().to_string()).collect();
-        let deadline_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let deadline_ms = millis(limit);
         let command = Command::Tool { argv, deadline_ms };
         match self.ask(&command, limit + GRACE)? {
             Event::ToolRan(ran) => Ok(ran),
@@ -150,9 +181,11 @@ impl Agent {
         lock_wait: Duration,
         limit: Duration,
     ) -> Result<MountOutcome, Asked> {
-        let lock_wait_ms = u64::try_from(lock_wait.as_millis()).unwrap_or(u64::MAX);
-        let command = Command::Mount { fstype: fstype.to_string(), options: options.to_string(), lock_wait_ms };
-        match self.ask(&command, lock_wait + limit)? {
+        let lock_wait_ms = millis(lock_wait);
+        let limit_ms = millis(limit);
+        let command =
+            Command::Mount { fstype: fstype.to_string(), options: options.to_string(), lock_wait_ms, limit_ms };
+        match self.ask_the_kernel(&command, lock_wait, limit)? {
             Event::Mounted { took_us, log } => Ok(MountOutcome::Mounted { took_us, log }),
             Event::Refused { errno, message, log, .. } => Ok(MountOutcome::Refused { errno, message, log }),
             other => self.unexpected(&command, &other),
@@ -188,9 +221,10 @@ impl Agent {
     /// # Errors
     /// [`Asked`]; what can't be read is in the observation.
     pub fn observe(&mut self, limit: Duration) -> Result<(Box<Observation>, Log), Asked> {
-        match self.ask(&Command::Observe, limit)? {
+        let command = Command::Observe { limit_ms: millis(limit) };
+        match self.ask_the_kernel(&command, Duration::ZERO, limit)? {
             Event::Observed { observation, log, .. } => Ok((observation, log)),
-            other => self.unexpected(&Command::Observe, &other),
+            other => self.unexpected(&command, &other),
         }
     }
 
@@ -235,10 +269,26 @@ impl Agent {
         }
     }
 
+    /// A command that is one call into the kernel, which may not come back. The agent says so by itself; only if it does not
+    /// is it killed.
+    fn ask_the_kernel(&mut self, command: &Command, before: Duration, limit: Duration) -> Result<Event, Asked> {
+        let stuck = match self.ask(command, before + limit + GRACE)? {
+            Event::Killed { log } => Stuck::Killed { log },
+            Event::Hung { owed, stack, log } => Stuck::Hung { limit, owed, stack, log },
+            other => return Ok(other),
+        };
+        Err(Asked::Stuck { doing: name(command), stuck })
+    }
+
     fn unexpected<T>(&mut self, command: &Command, event: &Event) -> Result<T, Asked> {
         Err(self.nonsense(command, &format!("{event:?}")).into())
     }
 }
 
-/// Between a tool's own deadline and the end of the agent that can't kill it.
+fn millis(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Between a deadline that the agent keeps and the end of an agent that does not answer: it looks around before it says
+/// that something hangs.
 const GRACE: Duration = Duration::from_secs(10);

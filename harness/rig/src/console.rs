@@ -37,6 +37,13 @@ struct Kept {
     ended: bool,
 }
 
+impl Kept {
+    /// Bytes that were printed so far.
+    fn printed(&self) -> u64 {
+        (self.first.len() + self.last.len()) as u64 + self.left_out
+    }
+}
+
 impl Console {
     /// Starts the thread; it ends with the last writer.
     ///
@@ -67,6 +74,20 @@ impl Console {
     /// Everything that is kept.
     pub(crate) fn text(&self) -> String {
         self.shared.lock().text()
+    }
+
+    /// Bytes that were printed so far: a place for [`Console::since`].
+    pub(crate) fn printed(&self) -> u64 {
+        self.shared.lock().printed()
+    }
+
+    /// What was printed after that place, as far as it is kept. Of a dead guest the rest is waited for, within bounds.
+    pub(crate) fn since(&self, place: u64, dead: bool) -> String {
+        let kept = self.shared.lock();
+        let rest = if dead { REST } else { Duration::ZERO };
+        let waited = self.shared.changed.wait_timeout_while(kept, rest, |kept| !kept.ended);
+        let (kept, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        kept.since(place)
     }
 
     /// The rest of the first line that begins with `prefix`; none: there is none in time.
@@ -110,15 +131,27 @@ impl Kept {
         self.left_out += over as u64;
     }
 
+    fn since(&self, place: u64) -> String {
+        let first = usize::try_from(place).unwrap_or(usize::MAX).min(self.first.len());
+        let last = usize::try_from(place.saturating_sub(self.first.len() as u64 + self.left_out)).unwrap_or(usize::MAX);
+        let mut bytes = self.first[first..].to_vec();
+        bytes.extend(self.last.iter().skip(last));
+        legible(&bytes)
+    }
+
     fn text(&self) -> String {
         let mut bytes = self.first.clone();
         if self.left_out > 0 {
             bytes.extend_from_slice(format!("\n[... {} bytes left out ...]\n", self.left_out).as_bytes());
         }
         bytes.extend(&self.last);
-        // A serial console ends its lines with both; firmware adds escape sequences, which are no text.
-        String::from_utf8_lossy(&bytes).chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
+        legible(&bytes)
     }
+}
+
+/// A serial console ends its lines with both; firmware adds escape sequences, which are no text.
+fn legible(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
 
 #[cfg(test)]
@@ -137,5 +170,8 @@ mod tests {
         assert!(text.starts_with("the beginning\nand on") && text.ends_with("\nKernel panic\n"), "{text}");
         assert!(text.len() < FIRST + LAST + 100 && text.contains("bytes left out"));
         assert_eq!(kept.left_out, 15 + 14 + 10_000 * 29 - (FIRST + LAST) as u64);
+        assert_eq!(kept.since(kept.printed() - 14), "Kernel panic\n");
+        assert_eq!(kept.since(kept.printed()), "");
+        assert!(kept.since(0).starts_with("the beginning\nand on") && kept.since(0).ends_with("\nKernel panic\n"));
     }
 }

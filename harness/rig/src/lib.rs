@@ -14,6 +14,6 @@ mod line;
 pub mod workdir;
 
 pub use agent::{Agent, AgentSetup, LinkError, PowerSwitch};
-pub use ask::{Asked, MountOutcome, RunOutcome, UnmountOutcome};
+pub use ask::{Asked, MountOutcome, RunOutcome, Stuck, UnmountOutcome};
 pub use guest::{Guest, GuestError, GuestSetup};
 pub use powerfail_agent::protocol;

@@ -3,6 +3,7 @@
 pub mod loop_device;
 mod nbd_client;
 mod nbdfuse;
+mod owed;
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -83,6 +84,11 @@ impl Attachment {
             Disk::Loop { device, .. } => device.check_unused(),
             Disk::Nbd(client) => check_unused(&client.kernel_name()),
         }
+    }
+
+    /// Requests that the disk has had for two seconds in which it answered none; 0: it owes nothing.
+    pub fn owes(&self) -> u64 {
+        owed::owed(&self.kernel_name())
     }
 
     /// What the kernel made of the source.

@@ -43,6 +43,14 @@ pub const ALWAYS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
+    let crash = evidence.crash.as_ref().map(|crash| Finding {
+        kind: FindingKind::Kernel,
+        detail: format!("the kernel crashed in {}: {}", crash.during, crash.what),
+    });
+    crash.into_iter().chain(complaint(evidence)).collect()
+}
+
+fn complaint(evidence: &Evidence) -> Option<Finding> {
     // What is said during a refused mount belongs to that finding.
     let refused = matches!(evidence.recovery, Some(Mounting::Refused { .. }));
     let logs = evidence.logs().skip(usize::from(refused));
@@ -51,12 +59,12 @@ pub(super) fn check(evidence: &Evidence, _: &Oracle) -> Vec<Finding> {
         .filter(|line| complains(line) && !is_dump(&line.text))
         .map(|line| evidence.neutral(&line.text))
         .collect();
-    let Some(first) = complaints.first() else { return Vec::new() };
+    let first = complaints.first()?;
     let more = match complaints.len() {
         1 => String::new(),
         count => format!(" (and {} lines more: {})", count - 1, complaints[1..].join(" | ")),
     };
-    vec![Finding { kind: FindingKind::Kernel, detail: format!("the kernel says: {first}{more}") }]
+    Some(Finding { kind: FindingKind::Kernel, detail: format!("the kernel says: {first}{more}") })
 }
 
 /// Whether a line is a complaint.

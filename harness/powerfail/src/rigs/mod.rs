@@ -19,6 +19,7 @@ use crate::filesystems::FileSystem;
 use crate::folder::Usage;
 use crate::image::Image;
 use crate::kernels::Kernel;
+use crate::verify::Limits;
 
 pub use guest::Guest;
 pub use host_loop::HostLoop;
@@ -50,6 +51,11 @@ pub trait Rig: fmt::Debug + Send + Sync {
     /// # Errors
     /// If it does not start.
     fn seat(&self, image: &Image) -> anyhow::Result<Seat>;
+
+    /// How long the parts of an examination may take here.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
 }
 
 /// An agent with an image.

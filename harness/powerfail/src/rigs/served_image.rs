@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use powerfail_drive::device::{Device, Offers, Receipt};
 use powerfail_drive::request::{Command, Geometry, Refusal, Request};
@@ -18,6 +19,7 @@ use crate::image::Image;
 #[derive(Debug)]
 pub struct ServedImage {
     address: SocketAddr,
+    owed: Arc<AtomicI64>,
     server: Option<Handle>,
     runtime: tokio::runtime::Runtime,
 }
@@ -31,14 +33,20 @@ impl ServedImage {
         let file = File::from(image.fd().try_clone_to_owned()?);
         let geometry = Geometry::new(image.bytes().len() as u64).expect("an image is a drive's");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let owed = Arc::new(AtomicI64::new(0));
         let server = {
             let _inside = runtime.enter();
             let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let exports = Exports::one(Arc::new(ImageDevice { file, geometry }));
+            let exports = Exports::one(Arc::new(ImageDevice { file, geometry, owed: owed.clone() }));
             Server::bind_tcp(any, Reach::Loopback)?.serve(exports, Config::default())?
         };
         let Address::Tcp(address) = *server.address() else { unreachable!("bound as TCP") };
-        Ok(ServedImage { address, server: Some(server), runtime })
+        Ok(ServedImage { address, owed, server: Some(server), runtime })
+    }
+
+    /// Requests that were received and not answered.
+    pub fn owes(&self) -> u64 {
+        self.owed.load(Ordering::Relaxed).try_into().unwrap_or(0)
     }
 
     /// Where it is served.
@@ -60,6 +68,7 @@ impl Drop for ServedImage {
 struct ImageDevice {
     file: File,
     geometry: Geometry,
+    owed: Arc<AtomicI64>,
 }
 
 impl ImageDevice {
@@ -88,6 +97,7 @@ impl Device for ImageDevice {
         self.geometry.check(request)?;
         // A memory file fails only where there is no memory; a drive that can't write any more says so.
         self.apply(request).map_err(|_| Refusal::RecordingFailed)?;
+        self.owed.fetch_add(1, Ordering::Relaxed);
         Ok(Receipt::for_event(0))
     }
 
@@ -98,6 +108,7 @@ impl Device for ImageDevice {
     }
 
     fn reply(&self, _: Receipt) -> Result<(), Refusal> {
+        self.owed.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -3,7 +3,9 @@
 //! Several workers at a time, each with an agent, an image file and a walk through the recording of its own. States are
 //! in the order of their cuts and each worker takes the next one, so all walks go forward only.
 
+mod crash;
 mod examine;
+mod stopped;
 mod worker;
 
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::time::Instant;
 
 use powerfail_ledger::{Line, Outcome, State};
 
-pub use examine::{Examined, examine};
+pub use examine::{Examined, Limits, examine};
 pub use worker::{Judged, Worker};
 
 use crate::cell::Cell;

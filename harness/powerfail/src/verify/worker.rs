@@ -9,6 +9,7 @@ use powerfail_ledger::Outcome;
 use powerfail_workloads::{Mark, Oracle};
 
 use super::{Examined, Job, examine};
+use crate::broken::{self, Broke};
 use crate::check;
 use crate::evidence::Evidence;
 use crate::folder::Usage;
@@ -40,6 +41,8 @@ pub struct Worker<'a> {
     /// kernel is done with the image.
     seat: Option<(Seat, Image)>,
     place: Option<Place<'a>>,
+    /// States in a row for which no agent started.
+    unstarted: u32,
 }
 
 /// How far the walk and the oracle are.
@@ -51,13 +54,24 @@ struct Place<'a> {
 impl<'a> Worker<'a> {
     /// A worker at the start of the recording; its agent is started with the first state.
     pub fn new(job: &'a Job<'a>) -> Worker<'a> {
-        Worker { job, seat: None, place: None }
+        Worker::with_seat(job, None)
+    }
+
+    /// The same, with the agent and the image of another worker that is done.
+    pub fn with_seat(job: &'a Job<'a>, seat: Option<(Seat, Image)>) -> Worker<'a> {
+        Worker { job, seat, place: None, unstarted: 0 }
+    }
+
+    /// Gives the agent and the image up to another worker, if they are still good.
+    pub fn into_seat(self) -> Option<(Seat, Image)> {
+        self.seat
     }
 
     /// Judges one state. A failure of the harness is tried once more, with a new agent, and is then the outcome.
     ///
     /// # Errors
-    /// If the recipe is none of this recording's: then the folder was altered.
+    /// If the recipe is none of this recording's: then the folder was altered. Also if no agent starts any more: nothing
+    /// would come of the states that are left but the wait for each.
     pub fn judge(&mut self, entry: &Entry) -> anyhow::Result<Judged> {
         let started = Instant::now();
         let altered = |why: String| Usage(format!("{}: {why}", self.job.folder.plan().display()));
@@ -71,7 +85,7 @@ impl<'a> Worker<'a> {
             took_ms: 0,
         };
         self.go_to(&recipe)?;
-        (judged.outcome, judged.evidence) = self.settle(&recipe);
+        (judged.outcome, judged.evidence) = self.settle(&recipe, &entry.image)?;
         judged.took_ms = started.elapsed().as_millis() as u64;
         Ok(judged)
     }
@@ -79,38 +93,48 @@ impl<'a> Worker<'a> {
     /// Examines until a verdict stands. Mostly that is once. But some lines of the kernel's name no device, and whoever
     /// mounts something on this machine without our lock can put one into our window: a verdict that rests on such lines
     /// must come out the same twice running.
-    fn settle(&mut self, recipe: &Recipe) -> (Outcome, Evidence) {
+    fn settle(&mut self, recipe: &Recipe, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
         let mut before = None;
         for _ in 0..DOUBTS {
-            let (outcome, evidence) = self.look(recipe);
+            let (outcome, evidence) = self.look(recipe, digest)?;
             let oracle = &self.place.as_ref().expect("gone to").oracle;
             if before.as_ref() == Some(&outcome) || !doubtful(&outcome, &evidence, oracle) {
-                return (outcome, evidence);
+                return Ok((outcome, evidence));
             }
             before = Some(outcome);
         }
         let reason = "the kernel's lines that name no device are others at each try: something else on this machine \
                       mounts file systems meanwhile";
-        (Outcome::Broken { reason: reason.into() }, Evidence::default())
+        Ok((Outcome::Broken { reason: reason.into() }, Evidence::default()))
     }
 
-    /// One verdict; a failure of the harness is tried once more with a new agent.
-    fn look(&mut self, recipe: &Recipe) -> (Outcome, Evidence) {
-        let mut seen = self.examine(recipe);
-        if seen.is_err() {
-            self.seat = None;
-            seen = self.examine(recipe);
-        }
-        match seen {
-            Ok(evidence) => {
-                let oracle = &self.place.as_ref().expect("gone to").oracle;
-                (verdict(&evidence, oracle), evidence)
+    /// One verdict; a failure of the harness is tried once more with a new agent. What broke is kept.
+    fn look(&mut self, recipe: &Recipe, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
+        let mut reason = String::new();
+        let mut started = false;
+        for attempt in 1..=TRIES {
+            match self.examine(recipe) {
+                Ok(evidence) => {
+                    self.unstarted = 0;
+                    let oracle = &self.place.as_ref().expect("gone to").oracle;
+                    return Ok((verdict(&evidence, oracle), evidence));
+                }
+                Err(error) => {
+                    // Without a seat no agent started.
+                    started |= self.seat.take().is_some();
+                    let broke = Broke::of(&error);
+                    if !digest.is_empty() {
+                        broke.keep(&broken::folder(&self.job.folder.path, digest), attempt)?;
+                    }
+                    reason = broke.reason;
+                }
             }
-            Err(error) => {
-                self.seat = None;
-                (Outcome::Broken { reason: format!("{error:#}") }, Evidence::default())
-            }
         }
+        self.unstarted = if started { 0 } else { self.unstarted + 1 };
+        if self.unstarted == GIVE_UP {
+            bail!("no agent started for {GIVE_UP} states in a row: {reason}");
+        }
+        Ok((Outcome::Broken { reason }, Evidence::default()))
     }
 
     /// The image of a recipe, in this worker's image file.
@@ -174,9 +198,9 @@ impl<'a> Worker<'a> {
     fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
         self.materialise(recipe)?;
         let (seat, _) = self.seat.as_mut().expect("materialised");
-        match examine(&mut seat.agent, &seat.source, self.job.cell)? {
+        match examine(seat, self.job.cell, &self.job.rig.limits())? {
             Examined::Whole(evidence) => Ok(evidence),
-            Examined::Hung(evidence) => {
+            Examined::Stopped(evidence) => {
                 self.seat = None;
                 Ok(evidence)
             }
@@ -184,6 +208,10 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// How often a state is tried when the harness or its guest breaks.
+const TRIES: u32 = 2;
+/// States in a row for which no agent started, before the cell is given up.
+const GIVE_UP: u32 = 3;
 /// Examinations before a verdict that rests on nameless lines is given up.
 const DOUBTS: usize = 4;
 

@@ -114,8 +114,10 @@ pub enum GuestError {
         kernel: String,
         /// KVM or TCG.
         accel: Accel,
-        /// The reason, with what was on its console.
+        /// The reason, with the end of what was on its console.
         source: LinkError,
+        /// All that is kept of what was on its console.
+        console: String,
     },
 }
 

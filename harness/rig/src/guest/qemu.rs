@@ -81,7 +81,12 @@ fn memory(guest: &Guest) -> PathBuf {
 }
 
 fn boot(guest: &Guest, accel: Accel, limit: Duration) -> Result<Agent, GuestError> {
-    let start = |source: LinkError| GuestError::Start { kernel: guest.setup.kernel.name.clone(), accel, source };
+    let start = |(source, console): (LinkError, String)| GuestError::Start {
+        kernel: guest.setup.kernel.name.clone(),
+        accel,
+        source,
+        console,
+    };
     let mut leash = Command::new(&guest.setup.agent);
     leash.arg("--leash").arg(&guest.qemu).args(arguments(guest, accel));
     leash.env_clear().current_dir("/");
