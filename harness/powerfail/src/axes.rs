@@ -126,6 +126,7 @@ impl Axes {
             seed: cell_seed,
             states: self.states,
             limit_s: self.limit_s,
+            live: false,
             rig: rig.into(),
             kernel: kernel.clone(),
             expectation: self.expectation.clone(),

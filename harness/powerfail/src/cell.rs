@@ -41,10 +41,12 @@ pub struct Cell {
     pub spec: Spec,
     /// The cell's seed.
     pub seed: Seed,
-    /// Distinct images to judge.
+    /// Distinct images to judge; of a live cell, power cuts.
     pub states: u64,
     /// How long judging them may take; none: no limit.
     pub limit: Option<Duration>,
+    /// Each state is a power cut of the whole machine ([`crate::live`]).
+    pub live: bool,
     /// Its rig.
     pub rig: String,
     /// The kernel that the rig runs.
@@ -86,6 +88,7 @@ impl Cell {
             seed: config.seed,
             states: config.states,
             limit: config.limit_s.map(Duration::from_secs),
+            live: config.live,
             rig: config.rig.clone(),
             kernel: config.kernel.clone(),
             config: config.clone(),
@@ -147,7 +150,7 @@ impl Cell {
                 self.header.geometry.bytes() >> 20,
                 self.drive.unit.bytes()
             ),
-            rig: self.rig.clone(),
+            rig: if self.live { format!("{} live", self.rig) } else { self.rig.clone() },
             kernel: kernel.into(),
             seed: self.seed.0,
             expectation: self.config.expectation.clone().unwrap_or_else(|| self.fs.expectation(self.mode, &self.mkfs)),

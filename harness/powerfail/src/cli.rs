@@ -221,6 +221,12 @@ pub struct RunArgs {
     /// Judge no longer than this, in each cell, such as 10m; the states that were judged are spread over the recording
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub limit: Option<Duration>,
+    /// Cut the power of the whole machine, each time a fresh guest, instead of constructing states; needs the rig guest
+    #[arg(long)]
+    pub live: bool,
+    /// How many live cuts, for each mode
+    #[arg(long, default_value_t = 30, requires = "live", value_parser = clap::value_parser!(u64).range(1..=9999))]
+    pub cuts: u64,
     /// Rig: where the kernel is and how it is attached
     #[arg(long, default_value = "auto")]
     pub rig: String,
@@ -384,7 +390,15 @@ impl RunArgs {
             expectation: None,
             label: String::new(),
         };
-        let config = Config { format: FORMAT, seed: self.seed, cells: axes.cells()?, shard: None };
+        let mut cells = axes.cells()?;
+        if self.live {
+            for cell in &mut cells {
+                // The seed stays: the same steps as in the cell whose states are constructed.
+                cell.name.push_str("-live");
+                (cell.live, cell.states) = (true, self.cuts);
+            }
+        }
+        let config = Config { format: FORMAT, seed: self.seed, cells, shard: None };
         config.check().map_err(|error| Usage(error.to_string()))?;
         Ok(config)
     }
@@ -430,7 +444,8 @@ impl RunArgs {
         kernels: &[Kernel],
         auto: impl Fn(Option<&Kernel>) -> anyhow::Result<(String, Kernel)>,
     ) -> anyhow::Result<Vec<(String, Kernel)>> {
-        match (self.rig.as_str(), kernels) {
+        let rig = if self.live && self.rig == "auto" { "guest" } else { &self.rig };
+        match (rig, kernels) {
             ("auto", []) => Ok(vec![auto(None)?]),
             ("auto", kernels) => kernels.iter().map(|kernel| auto(Some(kernel))).collect(),
             ("guest", []) => Ok(vec![("guest".into(), doctor::guest_kernel())]),

@@ -54,10 +54,13 @@ pub struct CellConfig {
     pub workload: Spec,
     /// Seed of the cell's decisions.
     pub seed: Seed,
-    /// Distinct images to judge.
+    /// Distinct images to judge; of a live cell, power cuts.
     pub states: u64,
     /// Seconds that judging them may take; none: no limit.
     pub limit_s: Option<u64>,
+    /// Each state is a power cut of the whole machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
     /// The rig.
     pub rig: String,
     /// The kernel that it runs.
@@ -131,6 +134,13 @@ impl CellConfig {
         }
         if !rigs::NAMES.contains(&self.rig.as_str()) {
             bail!("there is no rig `{}`; there are {} and auto", self.rig, rigs::NAMES.join(", "));
+        }
+        if self.live && self.rig != "guest" {
+            bail!(
+                "live cuts need --rig guest: on {} the kernel is this machine's own, and can't be cut without cutting the \
+                 machine",
+                self.rig
+            );
         }
         rigs::check_kernel(&self.rig, &self.kernel)?;
         self.workload.check().map_err(anyhow::Error::msg)

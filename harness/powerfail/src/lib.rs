@@ -25,6 +25,7 @@ pub mod folder;
 pub mod image;
 pub mod kernels;
 pub mod matrix;
+pub mod live;
 pub mod modes;
 pub mod plan_file;
 pub mod progress;

@@ -24,7 +24,7 @@ use crate::stop::{Stop, Stopped};
 /// For attaching, making, mounting and unmounting; each is a fraction of a second on an idle machine.
 const LIMIT: Duration = Duration::from_secs(60);
 /// For a workload beyond the seconds that it was given: its last steps wait for the drive.
-const WORKLOAD_GRACE: Duration = Duration::from_secs(120);
+pub(crate) const WORKLOAD_GRACE: Duration = Duration::from_secs(120);
 
 /// What the rig said of a recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,13 +105,15 @@ fn run_on<S: Sink>(
 ) -> anyhow::Result<About> {
     stop.check()?;
     let mut agent = rig.agent()?;
-    let about = work_on(cell, stop, drive, source, &mut agent).map_err(|error| with_console(error, &agent))?;
+    let about = begin_on(cell, stop, drive, source, &mut agent)
+        .and_then(|about| work_on(cell, stop, drive, &mut agent, about))
+        .map_err(|error| with_console(error, &agent))?;
     agent.quit(LIMIT)?;
     Ok(about)
 }
 
 /// What a guest printed goes with the error, or nobody would see why it broke.
-fn with_console(error: anyhow::Error, agent: &Agent) -> anyhow::Error {
+pub(crate) fn with_console(error: anyhow::Error, agent: &Agent) -> anyhow::Error {
     match agent.console_since(0) {
         Some(console) if !error.is::<Stopped>() => {
             Broke { reason: format!("{error:#}"), console: Some(console) }.into()
@@ -120,7 +122,11 @@ fn with_console(error: anyhow::Error, agent: &Agent) -> anyhow::Error {
     }
 }
 
-fn work_on<S: Sink>(
+/// From the attachment to the mark `mounted`.
+///
+/// # Errors
+/// If the rig fails or the user stops it.
+pub(crate) fn begin_on<S: Sink>(
     cell: &Cell,
     stop: &Stop,
     drive: &ServedDrive<S>,
@@ -146,6 +152,17 @@ fn work_on<S: Sink>(
         }
     }
     drive.mark(MOUNTED)?;
+    let kernel = agent.hello().kernel.clone();
+    Ok(About { kernel, attached, journal, steps: 0, workload_ms: 0, took_ms: 0 })
+}
+
+fn work_on<S: Sink>(
+    cell: &Cell,
+    stop: &Stop,
+    drive: &ServedDrive<S>,
+    agent: &mut Agent,
+    about: About,
+) -> anyhow::Result<About> {
     stop.check()?;
     let mut steps = 0;
     let mut unmarked = None;
@@ -175,6 +192,5 @@ fn work_on<S: Sink>(
         UnmountOutcome::Failed { message, .. } => bail!("the file system can't be unmounted: {message}"),
     }
     agent.detach(LIMIT)?;
-    let kernel = agent.hello().kernel.clone();
-    Ok(About { kernel, attached, journal, steps, workload_ms, took_ms: 0 })
+    Ok(About { steps, workload_ms, ..about })
 }

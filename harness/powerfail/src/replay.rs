@@ -1,6 +1,6 @@
 //! `powerfail replay` and `powerfail materialise`: one state again, from a casebook or from its recipe.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::bail;
 use powerfail_drive::crash::Recipe;
@@ -9,7 +9,8 @@ use powerfail_ledger::{Finding, Outcome};
 
 use crate::casebook;
 use crate::cell::Cell;
-use crate::folder::{Folder, Usage};
+use crate::folder::{CellFolder, Folder, Usage};
+use crate::live;
 use crate::plan_file::Entry;
 use crate::recording_file::Mapped;
 use crate::rigs;
@@ -83,8 +84,9 @@ fn of_recipe(text: &str, dir: &Path) -> anyhow::Result<Target> {
     let recipe: Recipe = text.parse().map_err(|error| Usage(format!("{error}")))?;
     let folder = Folder::open(dir)?;
     for cell in Cell::all(&folder.config) {
-        let path = folder.path().join(&cell.name).join("recording");
-        if path.is_file() && Mapped::open(&path)?.digest().starts_with(&recipe.recording) {
+        let files = CellFolder { path: folder.path().join(&cell.name) };
+        let Ok(place) = live::place_of(&files, &recipe) else { continue };
+        if Mapped::open(&place.recording())?.digest().starts_with(&recipe.recording) {
             return Ok(Target { folder, cell, recipe, expected: None, image: None });
         }
     }
@@ -104,7 +106,7 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
     let rig = rigs::Pool::default().get(&target.cell)?;
     let files = target.folder.cell(&target.cell.name)?;
     let recording = open_recording(&target)?;
-    let about = about(&files)?;
+    let about = about(&live::place_of(&files, &target.recipe)?)?;
     let job = Job {
         cell: &target.cell,
         folder: &files,
@@ -149,7 +151,8 @@ pub fn materialise(target: &Target, to: &Path) -> anyhow::Result<()> {
 }
 
 fn open_recording(target: &Target) -> anyhow::Result<Mapped> {
-    let path: PathBuf = target.folder.path().join(&target.cell.name).join("recording");
+    let files = CellFolder { path: target.folder.path().join(&target.cell.name) };
+    let path = live::place_of(&files, &target.recipe)?.recording();
     let usage = |why: String| Usage(format!("{}: {why}", path.display()));
     let recording = Mapped::open(&path).map_err(|error| usage(error.to_string()))?;
     if !recording.digest().starts_with(&target.recipe.recording) {

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
 use crate::kernels::Kernel;
+use crate::live::{self, Cuts};
 use crate::plan_file::{self, Entry, PlanFile};
 use crate::progress::say;
 use crate::record::{About, record};
@@ -181,6 +182,9 @@ impl Turn<'_> {
         if self.until == Until::Verified && files.done().exists() && !files.recording().exists() {
             return Ok(());
         }
+        if cell.live {
+            return self.live(cell, &files);
+        }
         let about = self.recorded(cell, &files)?;
         if self.until < Until::Planned {
             return Ok(());
@@ -207,6 +211,22 @@ impl Turn<'_> {
             fs::remove_file(files.recording()).context("can't remove a recording that nobody needs any more")?;
         }
         Ok(())
+    }
+
+    /// Live cuts are recorded and judged one by one.
+    fn live(&self, cell: &Cell, files: &CellFolder) -> anyhow::Result<()> {
+        self.room(NEEDED_MIB)?;
+        let (done, found_before) = {
+            let known = &self.keeper().known;
+            let found = self.effort.until_found && known.violated.contains(&cell.name);
+            (live::done(cell, &known.recordings, &known.judged), found)
+        };
+        if found_before {
+            return Ok(());
+        }
+        let rig = self.rigs.get(cell)?;
+        let cuts = Cuts { cell, files, rig: &*rig, until_found: self.effort.until_found };
+        cuts.run(&done, self.stop, |line| self.keeper().append(line))
     }
 
     fn judge(
@@ -474,7 +494,7 @@ impl Keeper {
 }
 
 /// What of FLUSH, FUA and TRIM arrived, as far as this recording shows.
-fn path_keeps(about: &About, counts: &crate::recording_cmd::Counts, cell: &Cell) -> PathKeeps {
+pub(crate) fn path_keeps(about: &About, counts: &crate::recording_cmd::Counts, cell: &Cell) -> PathKeeps {
     let flush = if counts.flushes > 0 { "native" } else { "not seen" };
     let fua = match (counts.fua > 0, cell.mode.write_cache) {
         (true, _) => "native",

@@ -102,7 +102,10 @@ pub fn verify(
 }
 
 /// The ledger's line of a judged state; a violation's casebook is written before it.
-fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line> {
+///
+/// # Errors
+/// If the casebook can't be written.
+pub fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line> {
     let case = job.cell.case(&job.about.kernel);
     let casebook = job.folder.casebook(&entry.image);
     let mut state = State {
