@@ -11,6 +11,7 @@ mod headline;
 pub mod history;
 mod junit;
 mod labels;
+mod live;
 mod merge;
 mod notes;
 mod page;

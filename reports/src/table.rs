@@ -9,6 +9,7 @@ use comfy_table::presets::{ASCII_MARKDOWN, UTF8_HORIZONTAL_ONLY};
 use comfy_table::{CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table};
 
 use crate::labels::{Label, by_row, labels};
+use crate::live::comparisons;
 use crate::notes::notes;
 use crate::tally::{Cell, Tally};
 use crate::text::{count, percent, percent_range};
@@ -71,7 +72,7 @@ pub fn terminal(tally: &Tally, screen: Screen) -> String {
             text.push_str(&format!("  {}: {note}\n", label.whole()));
         }
     }
-    for sentence in crate::merging(tally) {
+    for sentence in crate::merging(tally).into_iter().chain(comparisons(tally)) {
         text.push_str(&format!("{sentence}\n"));
     }
     text

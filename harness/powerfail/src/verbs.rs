@@ -81,6 +81,9 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 }
 
 fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
+    if args.live && until < Until::Verified {
+        anyhow::bail!(Usage("live cuts are recorded and judged one by one; say `run`".into()));
+    }
     let config = args.config()?;
     some_cell_works(&config)?;
     let stop = Stop::listen()?;

@@ -87,6 +87,8 @@ pub struct Agent {
     said: Said,
     hello: Hello,
     attached: Option<Attached>,
+    /// What [`Agent::printed`] was when [`Agent::printed_anew`] was last asked, or when the guest had booted.
+    printed: u64,
     ended_clean: Option<Result<(), Leftover>>,
 }
 
@@ -181,7 +183,10 @@ impl Agent {
             Ok(())
         });
         match started {
-            Ok(()) => Ok(agent),
+            Ok(()) => {
+                agent.printed = agent.printed();
+                Ok(agent)
+            }
             Err(e) => {
                 let _ = agent.end();
                 Err((e, agent.console_since(0).unwrap_or_default()))
@@ -202,7 +207,7 @@ impl Agent {
         let said = said(&mut child).map_err(LinkError::Start)?;
         let hello = Hello { kernel: String::new(), agent: String::new(), namespaced: true };
         let events = Lines::new(events);
-        Ok(Agent { child, ended, commands, events, said, hello, attached: None, ended_clean: None })
+        Ok(Agent { child, ended, commands, events, said, hello, attached: None, printed: 0, ended_clean: None })
     }
 
     /// Waits until an agent answers.
@@ -244,6 +249,12 @@ impl Agent {
             Said::File(_) => 0,
             Said::Console(console, _) => console.printed(),
         }
+    }
+
+    /// Bytes that a guest has printed on its console since this was last asked; at first, since it had booted.
+    pub fn printed_anew(&mut self) -> u64 {
+        let printed = self.printed();
+        printed - std::mem::replace(&mut self.printed, printed)
     }
 
     /// What a guest has printed since [`Agent::printed`] gave that number, as far as it is kept; none for agents on this

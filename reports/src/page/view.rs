@@ -10,6 +10,7 @@ use crate::charts::{self, Width};
 use crate::headline::headline;
 use crate::history::History;
 use crate::labels::{Label, by_row, common, labels};
+use crate::live::comparisons;
 use crate::stats::{rate, wilson};
 use crate::summary::merging;
 use crate::tally::{Explored, Run, Tally};
@@ -63,6 +64,8 @@ pub(super) struct Page {
     runs_left_out: Option<String>,
     /// What is missing, torn or double.
     merging: Vec<String>,
+    /// Live cuts beside constructed states.
+    comparisons: Vec<String>,
     ink_classes: String,
 }
 
@@ -158,6 +161,7 @@ impl Page {
             runs: tally.runs.iter().rev().take(RUNS).map(RunView::of).collect(),
             runs_left_out: left_out(tally.runs.len(), RUNS, "runs are in the ledgers"),
             merging: merging(tally),
+            comparisons: comparisons(tally),
             ink_classes: charts::style_sheet(),
         }
     }

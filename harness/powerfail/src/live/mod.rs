@@ -129,7 +129,8 @@ impl Cuts<'_> {
                 fs::remove_dir_all(&folder.path).with_context(|| folder.path.display().to_string())?;
             }
             progress.step(&format!("{violated} violated"));
-            if self.until_found && violated > 0 {
+            let late = self.cell.limit.is_some_and(|limit| started.elapsed() >= limit);
+            if late || (self.until_found && violated > 0) {
                 break;
             }
         }
@@ -223,6 +224,7 @@ impl Cuts<'_> {
             rig: self.rig,
             jobs: 1,
             until_found: self.until_found,
+            end: None,
         };
         let entry = Entry {
             state: lost.recipe.to_string(),

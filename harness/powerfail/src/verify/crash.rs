@@ -96,7 +96,7 @@ fn function_of<'a>(line: &'a str, fs: &str) -> Option<&'a str> {
     let of = |module: &&str| {
         line.contains(&format!("[{module}]")) || name.trim_start_matches('_').starts_with(&format!("{module}_"))
     };
-    modules.iter().any(|module| of(&module)).then_some(name)
+    modules.iter().any(of).then_some(name)
 }
 
 /// Addresses, processors and times differ at each try; the number of a line in a source file does not.

@@ -87,7 +87,7 @@ pub fn examine(seat: &mut Seat, cell: &Cell, limits: &Limits) -> Result<Examined
     let printed = seat.agent.printed();
     match look(seat, cell, limits, &mut evidence, &mut step) {
         Ok(()) => {
-            stopped::flood(&seat.agent, printed)?;
+            stopped::flood(&mut seat.agent)?;
             Ok(Examined::Whole(evidence))
         }
         Err(error) => {

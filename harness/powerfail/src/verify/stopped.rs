@@ -30,7 +30,8 @@ pub(super) fn finding(
     (printed, fs): (u64, &str),
     owes: impl FnOnce() -> u64,
 ) -> Result<(), Broke> {
-    let console = agent.console_since(printed);
+    // All of it is kept: what broke a guest may have been said before.
+    let console = agent.console_since(0);
     if !step.is_of_the_file_system() {
         return Err(broke(&error, console));
     }
@@ -39,7 +40,7 @@ pub(super) fn finding(
         Asked::Stuck { stuck: Stuck::Killed { log } | Stuck::Hung { log, .. }, .. } => {
             crash::find(log.lines.iter().map(|line| line.text.as_str()), &device, fs)
         }
-        Asked::Link(_) => console.as_deref().and_then(|text| crash::find(text.lines(), &device, fs)),
+        Asked::Link(_) => agent.console_since(printed).and_then(|text| crash::find(text.lines(), &device, fs)),
         Asked::Failed(_) => None,
     };
     if let Some(what) = crashed {
@@ -67,15 +68,16 @@ pub(super) fn finding(
     Ok(())
 }
 
-/// What a guest that answered everything has printed; more than a mebibyte for one state is a guest that is broken.
-pub(super) fn flood(agent: &Agent, printed: u64) -> Result<(), Broke> {
-    const MOST: u64 = 1 << 20;
-    let bytes = agent.printed().saturating_sub(printed);
+/// A guest may have answered everything and print without end all the same: more than the kernel's own log holds, since the
+/// last state.
+pub(super) fn flood(agent: &mut Agent) -> Result<(), Broke> {
+    const MOST: u64 = 128 << 10;
+    let bytes = agent.printed_anew();
     if bytes <= MOST {
         return Ok(());
     }
-    let reason = format!("the guest printed {bytes} bytes while one state was examined");
-    Err(Broke { reason, console: agent.console_since(printed) })
+    let reason = format!("the guest printed {bytes} bytes since the last state");
+    Err(Broke { reason, console: agent.console_since(0) })
 }
 
 fn broke(error: &Asked, console: Option<String>) -> Broke {
