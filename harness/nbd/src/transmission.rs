@@ -1,7 +1,9 @@
 //! The transmission phase of one connection: requests in, replies out, in one task.
 //!
-//! All requests that have arrived are handled in one go, their replies leave in one vectored write, and only then the
-//! task waits. The drive's calls are quick, so nothing is handed to another thread.
+//! Of the requests that have arrived the first half is handled together and its replies leave in one vectored write, then
+//! half of the rest, and so on, down to [`FEW`]; only when none is left the task waits. So a host with many requests under
+//! way works on its answers while the server works on the rest. The drive's calls are quick, so nothing is handed to
+//! another thread.
 //!
 //! What is bounded, per connection:
 //! - requests in flight: at most [`BATCH`] that were taken in and not yet replied to, and what [`Hold`](crate::Hold)
@@ -34,6 +36,10 @@ use crate::wire::{self, Errno, REQUEST_SIZE, ReplyForm, RequestHeader};
 
 /// Most requests that are taken in before the first of them is replied to.
 const BATCH: usize = 1024;
+
+/// So few requests are handled together even if that is all of them: with fewer the system calls cost more than the host
+/// gains by being answered early.
+const FEW: usize = 8;
 
 /// The inbox: several long writes, or many thousand short ones.
 const INBOX: usize = 512 << 10;
@@ -158,11 +164,13 @@ impl<S: Wire> Session<S> {
     /// Handles what has arrived.
     fn handle(&mut self) -> Pause {
         let (mut requests, mut refused) = (0, 0);
+        let half = self.inbox.bytes().len() / 2;
         let pause = loop {
             if self.outbox.is_full() {
                 break Pause::Full;
             }
-            if self.batch >= BATCH || self.outbox.staged_bytes() >= CHUNK / 2 {
+            let enough = if self.inbox.bytes().len() <= half { FEW } else { BATCH };
+            if self.batch >= enough || self.outbox.staged_bytes() >= CHUNK / 2 {
                 break Pause::Send;
             }
             if let Some((left, header, errno, reason)) = self.draining.take() {
