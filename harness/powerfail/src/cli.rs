@@ -195,6 +195,21 @@ pub enum BenchVerb {
         #[arg(long)]
         json: bool,
     },
+    /// The server while it records, beside qemu-nbd and nbdkit, by fio over a Unix socket
+    Nbd {
+        /// Size of the drives; four times that is the most that one figure writes
+        #[arg(long, default_value = "256M", value_parser = bytes)]
+        size: u64,
+        /// Most seconds for one figure
+        #[arg(long, default_value_t = 2)]
+        seconds: u32,
+        /// Rounds; the median counts
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// What to run.

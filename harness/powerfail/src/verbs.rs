@@ -64,6 +64,9 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             doctor::require_rig("host-loop", &Kernel::Host, filesystems::named("ext4").expect("it is there"))?;
             bench::record::bench(steps, rounds, json)
         }
+        Verb::Bench { verb: BenchVerb::Nbd { size, seconds, rounds, json } } => {
+            bench::nbd::bench(size, seconds, rounds, json)
+        }
     }
 }
 
