@@ -68,7 +68,7 @@ pub fn terminal(tally: &Tally, screen: Screen) -> String {
             let (sign, name, why) = (cell.verdict.sign(), cell.verdict.name(), cell.verdict.why());
             text.push_str(&format!("{sign} {}: {name}: {why}\n", label.whole()));
         }
-        for note in notes(cell) {
+        for note in notes(cell).into_iter().chain(by_explorer(cell)) {
             text.push_str(&format!("  {}: {note}\n", label.whole()));
         }
     }
@@ -170,6 +170,16 @@ fn stacked_rate(cell: &Cell) -> String {
         (Some(rate), Some(_)) => format!("{}\n{}\n{}", violated(cell), percent(rate), interval(cell)),
         _ => violated(cell),
     }
+}
+
+/// A rate says what a power cut at a random moment does only where nobody aimed, so others are shown apart.
+fn by_explorer(cell: &Cell) -> Option<String> {
+    let aimed = |name: &String| !["every-cut", "sampled"].contains(&name.as_str());
+    let one = |(name, explored): (&String, &crate::tally::Explored)| {
+        format!("{name} {}/{}", count(explored.violated), count(explored.judged))
+    };
+    let all: Vec<String> = cell.explorers.iter().map(one).collect();
+    cell.explorers.keys().any(aimed).then(|| format!("by explorer: {}", all.join(", ")))
 }
 
 fn kinds(cell: &Cell, between: &str) -> String {

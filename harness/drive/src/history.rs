@@ -3,6 +3,8 @@
 //! This file is rules 2 to 8 of the crate's page. It goes forward only, one event at a time, and what it holds follows
 //! what was written, never the size of the drive.
 
+mod at_cut;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
@@ -14,6 +16,8 @@ use crate::recording::Entry;
 use crate::request::Command;
 use crate::units::{Lba, SECTOR, Sectors};
 use crate::versions::{Composition, Data, MAX_SECTORS, Order, Version, Versions};
+
+pub use at_cut::AtCut;
 
 /// The label of the mark before which everything is settled.
 pub const MOUNTED: &str = "mounted";
@@ -72,6 +76,8 @@ pub struct History {
     open: FxHashMap<u64, Open>,
     open_zeroes: Vec<OpenZeroes>,
     loose: BTreeMap<u64, LooseWrite>,
+    /// Loose fragments of all of them.
+    loose_fragments: u64,
     /// Loose writes in the cache, by the event of their reply.
     cached: BTreeMap<u64, u64>,
     dirty: Dirty,
@@ -100,6 +106,7 @@ impl History {
             open: FxHashMap::default(),
             open_zeroes: Vec::new(),
             loose: BTreeMap::new(),
+            loose_fragments: 0,
             cached: BTreeMap::new(),
             dirty: Dirty::new(&description),
             next_event: 0,
@@ -144,6 +151,11 @@ impl History {
             }
         }
         fragments
+    }
+
+    /// How many fragments are loose; what [`History::loose`] would list, without the cost of a list.
+    pub fn loose_fragments(&self) -> u64 {
+        self.loose_fragments
     }
 
     /// How many writes (with trims and zeroes) were received and not replied to.
@@ -248,6 +260,7 @@ impl History {
             self.open_zeroes.push(OpenZeroes { write: event, lba, sectors });
         }
         self.loose.insert(event, LooseWrite { units, replied: None, fragments });
+        self.loose_fragments += fragments;
     }
 
     /// Adds the versions of zeroes in flight that a unit does not know yet.
@@ -265,6 +278,7 @@ impl History {
                     self.units.get_mut(&touched).and_then(|v| v.of_mut(write)).expect("just pushed").settled = true;
                 } else {
                     self.loose.get_mut(&write).expect("looked up").fragments += 1;
+                    self.loose_fragments += 1;
                 }
             }
         }
@@ -329,6 +343,7 @@ impl History {
     /// Settles all fragments of one write.
     fn settle(&mut self, write: u64) {
         let Some(loose) = self.loose.remove(&write) else { return };
+        self.loose_fragments -= loose.fragments;
         if let Some(reply) = loose.replied {
             self.cached.remove(&reply);
         }
@@ -378,6 +393,7 @@ impl History {
     fn lost_a_fragment(&mut self, write: u64) {
         if let Some(loose) = self.loose.get_mut(&write) {
             loose.fragments -= 1;
+            self.loose_fragments -= 1;
             self.forget_if_empty(write);
         }
     }

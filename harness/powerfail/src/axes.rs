@@ -11,6 +11,7 @@ use powerfail_seed::Seed;
 use powerfail_workloads::Spec;
 
 use crate::config::{CellConfig, DriveConfig};
+use crate::exploring::Exploring;
 use crate::filesystems::{self, FileSystem};
 use crate::folder::Usage;
 use crate::kernels::Kernel;
@@ -39,6 +40,8 @@ pub struct Axes {
     pub states: u64,
     /// Seconds that judging one cell may take; none: until all its states are judged.
     pub limit_s: Option<u64>,
+    /// Who makes them.
+    pub exploring: Exploring,
     /// What is expected of all these cells, if not what the file systems say.
     pub expectation: Option<Expectation>,
     /// What the names of these cells have in front; with it blocks that differ only in options can stand side by side.
@@ -127,6 +130,7 @@ impl Axes {
             states: self.states,
             limit_s: self.limit_s,
             live: false,
+            exploring: self.exploring.clone(),
             rig: rig.into(),
             kernel: kernel.clone(),
             expectation: self.expectation.clone(),

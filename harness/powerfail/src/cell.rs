@@ -12,6 +12,7 @@ use powerfail_workloads::{Promises, Spec};
 use std::time::Duration;
 
 use crate::config::{CellConfig, Config, cache_text};
+use crate::exploring::Exploring;
 use crate::filesystems::{self, FileSystem};
 use crate::folder::Usage;
 use crate::kernels::Kernel;
@@ -47,6 +48,8 @@ pub struct Cell {
     pub limit: Option<Duration>,
     /// Each state is a power cut of the whole machine ([`crate::live`]).
     pub live: bool,
+    /// Who makes them.
+    pub exploring: Exploring,
     /// Its rig.
     pub rig: String,
     /// The kernel that the rig runs.
@@ -89,6 +92,7 @@ impl Cell {
             states: config.states,
             limit: config.limit_s.map(Duration::from_secs),
             live: config.live,
+            exploring: config.exploring.clone(),
             rig: config.rig.clone(),
             kernel: config.kernel.clone(),
             config: config.clone(),

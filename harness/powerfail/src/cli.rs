@@ -10,9 +10,11 @@ use powerfail_workloads::Spec;
 use crate::axes::Axes;
 use crate::config::{Config, DriveConfig, FORMAT};
 use crate::doctor;
+use crate::exploring::ExploreArgs;
 use crate::filesystems;
 use crate::folder::Usage;
 use crate::kernels::Kernel;
+use crate::plan_again::PlanArgs;
 use crate::progress::say;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
@@ -51,9 +53,13 @@ pub enum Verb {
     /// The first phase of a run alone: record
     Record(RunArgs),
     /// The second phase alone: plan the crash states of what was recorded
+    #[command(args_override_self = true)]
     Plan {
         /// The folder of the run
         dir: PathBuf,
+        /// What to plan, if not what the run was begun with
+        #[command(flatten)]
+        args: PlanArgs,
     },
     /// The third phase alone: judge what was planned and has no verdict yet
     Verify {
@@ -242,6 +248,9 @@ pub struct RunArgs {
     /// How many live cuts, for each mode
     #[arg(long, default_value_t = 30, requires = "live", value_parser = clap::value_parser!(u64).range(1..=9999))]
     pub cuts: u64,
+    /// Who makes them
+    #[command(flatten)]
+    pub explore: ExploreArgs,
     /// Rig: where the kernel is and how it is attached
     #[arg(long, default_value = "auto")]
     pub rig: String,
@@ -402,6 +411,7 @@ impl RunArgs {
             seeds: vec![self.seed],
             states: self.states,
             limit_s: self.limit.map(|limit| limit.as_secs().max(1)),
+            exploring: self.explore.exploring()?.unwrap_or_default(),
             expectation: None,
             label: String::new(),
         };

@@ -13,6 +13,7 @@ use powerfail_workloads::Spec;
 use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
+use crate::exploring::Exploring;
 use crate::filesystems;
 use crate::kernels::Kernel;
 use crate::rigs;
@@ -61,6 +62,9 @@ pub struct CellConfig {
     /// Each state is a power cut of the whole machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
+    /// Which explorers make them.
+    #[serde(default)]
+    pub exploring: Exploring,
     /// The rig.
     pub rig: String,
     /// The kernel that it runs.
@@ -132,6 +136,7 @@ impl CellConfig {
         if self.states == 0 {
             bail!("--states 0 judges nothing; say at least 1");
         }
+        self.exploring.check()?;
         if !rigs::NAMES.contains(&self.rig.as_str()) {
             bail!("there is no rig `{}`; there are {} and auto", self.rig, rigs::NAMES.join(", "));
         }

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use powerfail_drive::cache::{Cache, Description, Policy};
     use powerfail_drive::event::{Head, Header};
-    use powerfail_drive::explore::{Walk, plan};
+    use powerfail_drive::explore::{Asked, EveryCut, Explorer, Outline, Sampled, Walk, plan};
     use powerfail_drive::live::{Drive, Sink};
     use powerfail_drive::request::{Command, Geometry, Request};
     use powerfail_drive::units::AtomicUnit;
@@ -242,7 +242,10 @@ mod tests {
         let recording = recording(size);
         for unit in [AtomicUnit::B512, AtomicUnit::B4096] {
             let drive = Description { unit, cache: Cache { bytes: 64 << 10, policy: Policy::Elevator } };
-            let plan = plan(&recording, "0123456789abcdef", drive, Seed(1), 80).unwrap();
+            let outline = Outline::of(&recording, drive).unwrap();
+            let asked = Asked { recording: &recording, name: "0123456789abcdef", drive, seed: Seed(1), states: 80 };
+            let explorers: [Box<dyn Explorer>; 2] = [Box::new(EveryCut), Box::new(Sampled)];
+            let plan = plan(&asked, &outline, &explorers).unwrap();
             let mut image = Image::new(size).unwrap();
             let mut walk = Walk::new(&recording, drive).unwrap();
             let mut rng = Seed(6).rng("dirt", &[]);

@@ -32,6 +32,7 @@ use toml::Spanned;
 use crate::axes::{Axes, spread};
 use crate::cli::bytes;
 use crate::config::{CellConfig, Config, DriveConfig, FORMAT};
+use crate::exploring::Exploring;
 use crate::filesystems;
 use crate::folder::Usage;
 use crate::kernels::Kernel;
@@ -85,6 +86,7 @@ struct Block {
     #[serde(default)]
     mount: String,
     states: Option<u64>,
+    explorers: Option<Spanned<Vec<String>>>,
     minutes: Option<u64>,
     #[serde(default)]
     drive: Drive,
@@ -210,6 +212,7 @@ impl Block {
             return Err(source.refuse(&place, "nothing says how many states these cells have; say states = 60").into());
         };
         let expectation = self.expect.as_ref().map(|expect| expected(expect, source)).transpose()?;
+        let exploring = self.exploring(source)?;
         for mode in &self.modes {
             let axes = Axes {
                 fs: self.fs.iter().map(|fs| fs.get_ref().clone()).collect(),
@@ -221,6 +224,7 @@ impl Block {
                 rigs: self.rigs(source, auto)?,
                 seeds: matrix.seeds.clone(),
                 states,
+                exploring: exploring.clone(),
                 limit_s: self.minutes.or(matrix.minutes).map(|minutes| minutes * 60),
                 expectation: expectation.clone(),
                 label: self.label.clone(),
@@ -239,6 +243,14 @@ impl Block {
             }
         }
         self.all_excludes_hit(source)
+    }
+
+    /// Who makes the states.
+    fn exploring(&self, source: &Source<'_>) -> anyhow::Result<Exploring> {
+        let Some(explorers) = &self.explorers else { return Ok(Exploring::default()) };
+        let exploring = Exploring { explorers: explorers.get_ref().clone(), recipes: Vec::new() };
+        exploring.check().map_err(|error| source.refuse(&explorers.span(), format!("{error:#}")))?;
+        Ok(exploring)
     }
 
     /// An exclude that names what the block does not have would leave out nothing, and nobody would notice.

@@ -3,13 +3,15 @@
 //! A plan is sealed: its first line holds the digest of all of it. Verification takes the image's digest and the explorer
 //! from here, so a line that was altered by hand would put something in the ledger that nobody has judged.
 
-use powerfail_drive::explore::{Planned, Span, Walk, plan};
+use powerfail_drive::explore::{Asked, DEFAULT, Outline, PlanError, Planned, Share, Span, Walk, plan};
 use powerfail_drive::units::AtomicUnit;
 use powerfail_seed::Seed;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
+use crate::exploring::Subject;
 use crate::folder::{CellFolder, Usage, write_whole};
+use crate::record::About;
 use crate::recording_file::Mapped;
 
 /// The first line of a plan.
@@ -28,8 +30,58 @@ pub struct Head {
     /// On a drive that tears below 4 KiB: states that hold one of the superblock's two sectors from a write that lost
     /// the other.
     pub torn_superblocks: Option<u64>,
+    /// The explorers that were asked for. Plans of an earlier version name none; theirs are the default ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub explorers: Vec<String>,
+    /// Who made how many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Shared>,
+    /// Digest of the recipes that `replay` was given, hexadecimal; empty if there were none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub recipes: String,
     /// BLAKE3, hexadecimal, of this line with an empty seal and of all lines that follow.
     pub seal: String,
+}
+
+/// What one explorer had of the budget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Its name; `edges`, where `journal-aware` was asked for and no journal could be read.
+    pub explorer: String,
+    /// Its even share of the states.
+    pub share: u64,
+    /// States that it made.
+    pub made: u64,
+    /// It had no more.
+    pub exhausted: bool,
+}
+
+impl From<Share> for Shared {
+    fn from(Share { explorer, share, made, exhausted, .. }: Share) -> Shared {
+        Shared { explorer: explorer.into(), share, made, exhausted }
+    }
+}
+
+impl Head {
+    /// Whether it is the plan that a cell asks for.
+    fn is_of(&self, cell: &Cell) -> bool {
+        let explorers: Vec<&str> = match &self.explorers[..] {
+            [] => DEFAULT.to_vec(),
+            explorers => explorers.iter().map(String::as_str).collect(),
+        };
+        let exploring = &cell.exploring;
+        self.asked == cell.states && explorers == exploring.names() && self.recipes == exploring.recipes_digest()
+    }
+
+    /// Who made how many, in words.
+    pub fn shares_text(&self) -> String {
+        let share = |one: &Shared| {
+            let of = if one.made == one.share { String::new() } else { format!(" (its share is {})", one.share) };
+            let exhausted = if one.exhausted { ", and has no more" } else { "" };
+            format!("{} made {}{of}{exhausted}", one.explorer, one.made)
+        };
+        self.shares.iter().map(share).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// One state of a plan.
@@ -58,25 +110,33 @@ pub struct PlanFile {
 ///
 /// # Errors
 /// [`Usage`] if the recording is damaged or truncated.
-pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped) -> anyhow::Result<PlanFile> {
-    let (digest, states) = (recording.digest().to_owned(), cell.states);
+pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, about: &About) -> anyhow::Result<PlanFile> {
+    let digest = recording.digest().to_owned();
     if folder.plan().exists() {
         let plan = read(folder)?;
-        if plan.head.recording == digest && plan.head.asked == states {
+        if plan.head.recording == digest && plan.head.is_of(cell) {
             return Ok(plan);
         }
     }
     let seed = Seed(cell.seed.0).at("plan", &[]);
-    let made = plan(recording.bytes(), &digest[..16], cell.drive, seed, states)
-        .map_err(|error| Usage(format!("{}: {error}", recording.path().display())))?;
+    let usage = |error: PlanError| Usage(format!("{}: {error}", recording.path().display()));
+    let outline = Outline::of(recording.bytes(), cell.drive).map_err(usage)?;
+    let (bytes, name) = (recording.bytes(), &digest[..16]);
+    let subject = Subject { recording: bytes, name, outline: &outline, drive: cell.drive, journal: &about.journal };
+    let explorers = cell.exploring.explorers(&subject)?;
+    let asked = Asked { recording: bytes, name, drive: cell.drive, seed, states: cell.states };
+    let made = plan(&asked, &outline, &explorers).map_err(usage)?;
     let Span { first, last } = made.span;
     let mut head = Head {
         recording: digest,
         states: made.states.len() as u64,
-        asked: states,
-        duplicates: made.duplicates,
+        asked: cell.states,
+        duplicates: made.duplicates(),
         cuts: (first, last),
         torn_superblocks: torn_superblocks(recording.bytes(), cell, &made.states)?,
+        explorers: cell.exploring.names().into_iter().map(String::from).collect(),
+        shares: made.shares.into_iter().map(Shared::from).collect(),
+        recipes: cell.exploring.recipes_digest(),
         seal: String::new(),
     };
     let entries: Vec<Entry> = made

@@ -192,7 +192,7 @@ impl Turn<'_> {
         let recording = Mapped::open(&files.recording()).context("can't open the recording")?;
         self.keeper().known.check_recording(cell, &recording)?;
         cell.check_drive(&recording)?;
-        let plan = plan_file::plan_cell(cell, &files, &recording)?;
+        let plan = plan_file::plan_cell(cell, &files, &recording, &about)?;
         self.keeper().recording(cell, &about, &recording, &plan)?;
         if self.until < Until::Verified {
             return Ok(());
@@ -465,6 +465,7 @@ impl Keeper {
             in_flight as f64 / 10.0
         ));
         self.append(&Line::Recording(Box::new(line)))?;
+        say(&format!("{}: {}", cell.name, plan.head.shares_text()));
         if let Some(torn) = plan.head.torn_superblocks {
             say(&format!("{}: {torn} of the states tear the superblock between its two sectors", cell.name));
             let what = format!("{}: states with a torn superblock", cell.name);
@@ -487,7 +488,10 @@ impl Keeper {
             .or_else(|| plan.entries.last().map(|entry| entry.state.clone()));
         let Some(state) = state else { return Ok(()) };
         let recipe: Recipe = state.parse()?;
-        let span = Span { first: plan.head.cuts.0, last: plan.head.cuts.1 };
+        let (first, last) = plan.head.cuts;
+        // A cut outside the workload is shown with what is around it.
+        let inside = (first..=last).contains(&recipe.cut);
+        let span = if inside { Span { first, last } } else { Span { first: 0, last: u64::MAX } };
         let line = timeline(file.bytes(), case, &recipe, span, &about.journal)?;
         self.append(&Line::Timeline(Box::new(line)))
     }

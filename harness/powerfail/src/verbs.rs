@@ -16,7 +16,7 @@ use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Effort, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, recording_cmd, replay, serve, verbs_matrix, verbs_results};
+use crate::{bench, plan_again, recording_cmd, replay, serve, verbs_matrix, verbs_results};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -27,8 +27,8 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Doctor { json } => doctor::doctor(json),
         Verb::Run(args) => begin(&args, Until::Verified),
         Verb::Record(args) => begin(&args, Until::Recorded),
-        Verb::Plan { dir } => {
-            let folder = Folder::open(&dir)?;
+        Verb::Plan { dir, args } => {
+            let folder = plan_again::folder(&dir, &args)?;
             needs_recordings(&folder)?;
             run::run(&folder, Effort::least(), Until::Planned, &Stop::listen()?)?;
             Ok(0)

@@ -8,7 +8,7 @@
 use powerfail_seed::{Ratio, Seed, below};
 use rand::Rng;
 
-use super::{Choice, Explorer, View};
+use super::{Aim, Choice, Explorer, Outline, View, spread};
 use crate::versions::Order;
 
 /// Keyed random subsets.
@@ -18,16 +18,9 @@ pub struct Sampled;
 /// Shares are exact: so many of 2^20.
 const WHOLE: u32 = 1 << 20;
 
-impl Explorer for Sampled {
-    fn name(&self) -> &'static str {
-        "sampled"
-    }
-
-    fn per_cut(&self) -> u64 {
-        1
-    }
-
-    fn choices(&self, seed: Seed, view: &View<'_>, round: u64) -> Vec<Choice> {
+impl Sampled {
+    /// The subset of one cut and round.
+    pub fn subset(seed: Seed, view: &View<'_>, round: u64) -> Choice {
         let mut rng = seed.rng("sampled", &[view.cut, round]);
         let share = share_lost(&mut rng, view.loose.len() as u64);
         let whole_pages = view.unit_sectors == 1 && Ratio::new(1, 2).happens(&mut rng);
@@ -37,7 +30,22 @@ impl Explorer for Sampled {
             let at = if whole_pages { fragment.unit / 8 * 8 } else { fragment.unit };
             !share.happens(&mut place.rng("lost", &[fragment.write, at]))
         });
-        vec![Choice { kept: kept.collect(), order }]
+        Choice { kept: kept.collect(), order }
+    }
+}
+
+impl Explorer for Sampled {
+    fn name(&self) -> &'static str {
+        "sampled"
+    }
+
+    fn aims(&self, seed: Seed, outline: &Outline, want: u64, round: u64) -> Vec<Aim> {
+        let cuts = spread(seed, self.name(), outline.span(), want, round);
+        cuts.into_iter().map(|cut| Aim { cut, target: 0 }).collect()
+    }
+
+    fn choices(&self, seed: Seed, view: &View<'_>, _: u64, round: u64) -> Vec<Choice> {
+        vec![Sampled::subset(seed, view, round)]
     }
 }
 

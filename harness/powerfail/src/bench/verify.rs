@@ -40,7 +40,7 @@ pub fn bench(states: u64, jobs: usize, files: u32, rounds: usize, json: bool) ->
     let rig = rigs::Pool::default().get(&cell)?;
     let about = record(&cell, &cell_folder, &*rig, &stop)?;
     let recording = Mapped::open(&cell_folder.recording())?;
-    let plan = plan_file::plan_cell(&cell, &cell_folder, &recording)?;
+    let plan = plan_file::plan_cell(&cell, &cell_folder, &recording, &about)?;
     let (mut ledger, _) = folder.ledger(|| header(&config))?;
     let job = Job {
         cell: &cell,

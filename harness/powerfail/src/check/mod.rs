@@ -5,12 +5,15 @@ pub mod kernel;
 mod mounts;
 mod promises;
 mod quiet;
+mod unfinished;
 mod walk;
 
 use powerfail_ledger::Finding;
 use powerfail_workloads::Oracle;
 
 use crate::evidence::Evidence;
+
+pub use unfinished::unfinished;
 
 /// A check.
 type Check = fn(&Evidence, &Oracle) -> Vec<Finding>;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use powerfail_drive::crash::Recipe;
-use powerfail_drive::explore::{Explorer, Sampled, View, Walk};
+use powerfail_drive::explore::{Sampled, View, Walk};
 use powerfail_drive::pages::Pages;
 use powerfail_drive::units::SECTOR;
 use powerfail_drive::versions::Order;
@@ -41,7 +41,7 @@ pub(crate) fn fall(recording: &Mapped, setup: &Setup, cut: u64, seed: Seed) -> a
     let loose = walk.history.loose();
     let contested = walk.history.contested();
     let view = View { cut, loose: &loose, contested, unit_sectors: setup.drive.unit.sectors() };
-    let choice = Sampled.choices(seed, &view, 0).swap_remove(0);
+    let choice = Sampled::subset(seed, &view, 0);
     let in_flight = walk.history.in_flight();
     let image = walk.history.digest(bytes, &choice.kept, choice.order).to_string();
     let platter = parts(&contents(&walk, bytes, setup.header.geometry.bytes(), &choice.kept, choice.order));

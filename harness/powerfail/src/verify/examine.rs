@@ -77,15 +77,28 @@ pub enum Examined {
     Stopped(Evidence),
 }
 
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Recovery, everything that is listed, the unmount, fsck and a second mount.
+    Everything,
+    /// A file system whose making was cut short: a mount, which may be refused, and fsck.
+    Unfinished,
+}
+
 /// Examines the image of a seat, which is one of a cell's.
 ///
 /// # Errors
 /// If the agent or its guest fails: that says nothing about the file system.
-pub fn examine(seat: &mut Seat, cell: &Cell, limits: &Limits) -> Result<Examined, Broke> {
+pub fn examine(seat: &mut Seat, cell: &Cell, extent: Extent, limits: &Limits) -> Result<Examined, Broke> {
     let mut evidence = Evidence::default();
     let mut step = Step::Device;
     let printed = seat.agent.printed();
-    match look(seat, cell, limits, &mut evidence, &mut step) {
+    let looked = match extent {
+        Extent::Everything => look(seat, cell, limits, &mut evidence, &mut step),
+        Extent::Unfinished => look_at_unfinished(seat, cell, limits, &mut evidence, &mut step),
+    };
+    match looked {
         Ok(()) => {
             stopped::flood(&mut seat.agent)?;
             Ok(Examined::Whole(evidence))
@@ -123,6 +136,31 @@ fn look(seat: &mut Seat, cell: &Cell, limits: &Limits, evidence: &mut Evidence, 
             unmount(agent, limits)?;
         }
     }
+    *step = Step::Device;
+    agent.detach(limits.other)?;
+    Ok(())
+}
+
+fn look_at_unfinished(
+    seat: &mut Seat,
+    cell: &Cell,
+    limits: &Limits,
+    evidence: &mut Evidence,
+    step: &mut Step,
+) -> Result<(), Asked> {
+    let agent = &mut seat.agent;
+    let attached = agent.attach(seat.source.clone(), limits.other)?;
+    evidence.device = attached.device.trim_start_matches("/dev/").to_owned();
+    *step = Step::Recovery;
+    let recovery = mount(agent, cell, limits)?;
+    let mounted = matches!(recovery, Mounting::Mounted { .. });
+    evidence.recovery = Some(recovery);
+    if mounted {
+        *step = Step::Unmount;
+        evidence.unmount = Some(unmount(agent, limits)?);
+    }
+    *step = Step::Fsck;
+    evidence.fsck = Some(Fsck::of(cell.fs, agent.tool(cell.fs.fsck(), limits.fsck)?));
     *step = Step::Device;
     agent.detach(limits.other)?;
     Ok(())

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use powerfail_ledger::{Line, Outcome, State};
 
-pub use examine::{Examined, Limits, examine};
+pub use examine::{Examined, Extent, Limits, examine};
 pub use worker::{Judged, Worker};
 
 use crate::cell::Cell;

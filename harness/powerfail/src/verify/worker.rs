@@ -5,10 +5,11 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use powerfail_drive::crash::Recipe;
 use powerfail_drive::explore::Walk;
+use powerfail_drive::history::MOUNTED;
 use powerfail_ledger::Outcome;
 use powerfail_workloads::{Mark, Oracle};
 
-use super::{Examined, Job, examine};
+use super::{Examined, Extent, Job, examine};
 use crate::broken::{self, Broke};
 use crate::check;
 use crate::evidence::Evidence;
@@ -49,6 +50,8 @@ pub struct Worker<'a> {
 struct Place<'a> {
     walk: Walk<'a>,
     oracle: Oracle,
+    /// The mark `mounted` lies behind; before it nothing was promised.
+    mounted: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -97,8 +100,8 @@ impl<'a> Worker<'a> {
         let mut before = None;
         for _ in 0..DOUBTS {
             let (outcome, evidence) = self.look(recipe, digest)?;
-            let oracle = &self.place.as_ref().expect("gone to").oracle;
-            if before.as_ref() == Some(&outcome) || !doubtful(&outcome, &evidence, oracle) {
+            let place = self.place.as_ref().expect("gone to");
+            if before.as_ref() == Some(&outcome) || !doubtful(&outcome, &evidence, place) {
                 return Ok((outcome, evidence));
             }
             before = Some(outcome);
@@ -116,8 +119,8 @@ impl<'a> Worker<'a> {
             match self.examine(recipe) {
                 Ok(evidence) => {
                     self.unstarted = 0;
-                    let oracle = &self.place.as_ref().expect("gone to").oracle;
-                    return Ok((verdict(&evidence, oracle), evidence));
+                    let place = self.place.as_ref().expect("gone to");
+                    return Ok((verdict(&evidence, place), evidence));
                 }
                 Err(error) => {
                     // Without a seat no agent started.
@@ -155,11 +158,12 @@ impl<'a> Worker<'a> {
         }
         if self.place.is_none() {
             let walk = Walk::new(job.recording.bytes(), recipe.drive)?;
-            self.place = Some(Place { walk, oracle: Oracle::new(&job.cell.spec, job.cell.promises()) });
+            self.place = Some(Place { walk, oracle: Oracle::new(&job.cell.spec, job.cell.promises()), mounted: false });
         }
-        let Place { walk, oracle } = self.place.as_mut().expect("just made");
+        let Place { walk, oracle, mounted } = self.place.as_mut().expect("just made");
         let mut out_of_order = None;
         walk.advance_with(recipe.cut, |label| {
+            *mounted |= label == MOUNTED;
             if let Ok(mark) = label.parse::<Mark>()
                 && let Err(error) = oracle.returned(&mark)
             {
@@ -198,7 +202,9 @@ impl<'a> Worker<'a> {
     fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
         self.materialise(recipe)?;
         let (seat, _) = self.seat.as_mut().expect("materialised");
-        match examine(seat, self.job.cell, &self.job.rig.limits())? {
+        let mounted = self.place.as_ref().expect("gone to").mounted;
+        let extent = if mounted { Extent::Everything } else { Extent::Unfinished };
+        match examine(seat, self.job.cell, extent, &self.job.rig.limits())? {
             Examined::Whole(evidence) => Ok(evidence),
             Examined::Stopped(evidence) => {
                 self.seat = None;
@@ -216,15 +222,15 @@ const GIVE_UP: u32 = 3;
 const DOUBTS: usize = 4;
 
 /// Whether a verdict rests on lines that name no device: without them it is another.
-fn doubtful(outcome: &Outcome, evidence: &Evidence, oracle: &Oracle) -> bool {
-    evidence.has_nameless_lines() && verdict(&evidence.without_nameless_lines(), oracle) != *outcome
+fn doubtful(outcome: &Outcome, evidence: &Evidence, place: &Place<'_>) -> bool {
+    evidence.has_nameless_lines() && verdict(&evidence.without_nameless_lines(), place) != *outcome
 }
 
-fn verdict(evidence: &Evidence, oracle: &Oracle) -> Outcome {
+fn verdict(evidence: &Evidence, place: &Place<'_>) -> Outcome {
     if let Some(log) = evidence.logs().find(|log| log.lost > 0) {
         let reason = format!("{} lines of the kernel's log were overwritten before they were read", log.lost);
         return Outcome::Broken { reason };
     }
-    let findings = check::findings(evidence, oracle);
+    let findings = if place.mounted { check::findings(evidence, &place.oracle) } else { check::unfinished(evidence) };
     if findings.is_empty() { Outcome::Held } else { Outcome::Violated { findings } }
 }
