@@ -20,7 +20,8 @@
 //!    is settled. Destaging is a pure function of recording and drive description, no event of the recording, so that
 //!    one recording serves many cache sizes. Only writes that were replied to are in the cache.
 //! 7. **TRIM and WRITE_ZEROES** are versions like writes; both read as zeroes.
-//! 8. What came before the mark `mounted` is settled; cuts lie from there to the mark `workload-end`.
+//! 8. What came before the mark `mounted` is settled once it is there; cuts lie from there to the mark `workload-end`, but for
+//!    the explorers of mkfs and of the unmount, which cut before and after.
 //!
 //! What is *not* permitted by this model: a settled version that is lost, a fragment that lands in part, a sector that
 //! nobody wrote, a write that lands elsewhere. Drives that do such things lie; they are in [`lies`], and only to be caught.

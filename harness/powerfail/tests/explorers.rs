@@ -61,11 +61,11 @@ fn the_roles_of_a_real_journal_agree_with_its_checksums() {
     unknown_is_only_mkfs(&outline, &roles);
 }
 
-/// The block `number` behind another, around the end of a journal of one extent whose first block is the superblock.
+/// The block `number` behind another, around the end of a journal whose first block is the superblock.
 fn around(about: &About, block: u64, number: u64) -> u64 {
-    let &[(first, last)] = &about.journal[..] else { panic!("one extent: {:?}", about.journal) };
-    let length = last - first;
-    first + 1 + (block - first - 1 + number) % length
+    let ring: Vec<u64> = about.journal.iter().flat_map(|(first, last)| *first..=*last).skip(1).collect();
+    let at = ring.iter().position(|one| *one == block).unwrap();
+    ring[(at + number as usize) % ring.len()]
 }
 
 fn tags_v3(descriptor: &[u8]) -> Vec<u32> {

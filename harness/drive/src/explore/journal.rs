@@ -52,22 +52,30 @@ pub struct Journal {
     pub superblocks: Vec<Block>,
 }
 
+/// What is known of a transaction so far.
+#[derive(Default)]
+struct Parts {
+    log: Vec<Block>,
+    revokes: Vec<Block>,
+    commit: Option<Block>,
+}
+
 impl Journal {
     /// Puts together what belongs together.
     pub fn of(roles: &Roles) -> Journal {
-        let mut open: BTreeMap<u32, (Vec<Block>, Vec<Block>, Option<Block>)> = BTreeMap::new();
+        let mut open: BTreeMap<u32, Parts> = BTreeMap::new();
         let mut journal = Journal::default();
         for (write, block, role) in roles.sorted() {
             let part = Block { write, block };
             match role {
-                Role::Descriptor(of) | Role::LogData(of) => open.entry(of).or_default().0.push(part),
-                Role::Revoke(of) => open.entry(of).or_default().1.push(part),
-                Role::Commit(of) => open.entry(of).or_default().2 = Some(part),
+                Role::Descriptor(of) | Role::LogData(of) => open.entry(of).or_default().log.push(part),
+                Role::Revoke(of) => open.entry(of).or_default().revokes.push(part),
+                Role::Commit(of) => open.entry(of).or_default().commit = Some(part),
                 Role::JournalSuperblock => journal.superblocks.push(part),
                 Role::Unknown | Role::Home => {}
             }
         }
-        for (sequence, (log, revokes, commit)) in open {
+        for (sequence, Parts { log, revokes, commit }) in open {
             if let Some(commit) = commit {
                 // In a journal whose blocks are in order, a commit block stands behind all others of its transaction.
                 let wraps = log.iter().chain(&revokes).any(|part| part.block > commit.block);

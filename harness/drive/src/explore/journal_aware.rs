@@ -144,7 +144,7 @@ impl JournalAware {
                 (homes > 0 && homes < view.loose.len()).then(|| view.choice(home))
             }
             Pattern::CommitTorn => {
-                let first_sector = |loose: &Loose| loose.unit % 8 == 0;
+                let first_sector = |loose: &Loose| loose.unit.is_multiple_of(8);
                 there(commit).then(|| view.choice(|loose| !is(commit)(loose) || first_sector(loose)))
             }
             Pattern::SuperblockLost | Pattern::SuperblockAlone => unreachable!("returned above"),

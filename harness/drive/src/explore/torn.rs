@@ -46,7 +46,8 @@ impl Explorer for Torn {
             let replied = outline.op(target).and_then(|op| op.replied);
             let in_flight =
                 Span { first: window.first, last: replied.unwrap_or(window.last).clamp(window.first, window.last) };
-            let window = if seed.draw("torn in flight", &[target, round]) % 2 == 0 { in_flight } else { window };
+            let window =
+                if seed.draw("torn in flight", &[target, round]).is_multiple_of(2) { in_flight } else { window };
             Aim { cut: cut_in(seed, "torn", &[target, round], window), target }
         };
         writes.into_iter().map(aim).collect()
