@@ -137,8 +137,14 @@ pub fn materialise(target: &Target, to: &Path) -> anyhow::Result<()> {
     let recording = open_recording(target)?;
     let mut walk = powerfail_drive::explore::Walk::new(recording.bytes(), target.recipe.drive)?;
     walk.advance(target.recipe.cut)?;
-    if walk.history.loose().len() != target.recipe.kept.len() {
-        bail!(Usage("the recipe is of another recording or another drive".into()));
+    let (at, loose) = (walk.history.next_event(), walk.history.loose().len());
+    if loose != target.recipe.kept.len() || at != target.recipe.cut {
+        let text = format!(
+            "the recipe is of another recording or another drive: at event {at} {loose} fragments are loose, and it says {} at {}",
+            target.recipe.kept.len(),
+            target.recipe.cut
+        );
+        bail!(Usage(text));
     }
     let mut image = crate::image::Image::new(target.cell.header.geometry.bytes())?;
     image.become_state(&walk.history, recording.bytes(), &target.recipe.kept, target.recipe.order)?;
