@@ -1,6 +1,7 @@
 //! Marks: what a worker says when a step has returned.
 //!
-//! The text of a mark is `w3 s41 ok`, or `w3 s41 errno=28` for a step that failed; a worker stops after a failure.
+//! The text of a mark is `w3 s41 ok`, or `w3 s41 errno=28` for a step that failed. A worker stops after a failure,
+//! unless its workload goes on after this very error (`Steps::failed`), as `full` does after `ENOSPC`.
 //! `w0 s0 ok` says that the directories exist and are synced; it comes before every other mark of the run.
 
 use std::fmt;

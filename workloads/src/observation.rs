@@ -25,6 +25,9 @@ pub struct Entry {
     pub nlink: u64,
     /// `st_mode`, the permission bits alone.
     pub mode: u32,
+    /// What a symbolic link holds, escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// Content of a regular file: whole blocks from block 0 to `size / 512`, less what could not be read. The bytes
     /// after the last whole block belong to no run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -99,7 +102,7 @@ pub enum Content {
 pub struct WalkError {
     /// Path relative to the root, escaped; empty for the root.
     pub path: String,
-    /// The operation that failed: `open`, `list`, `stat`, `read`, or `bound` when a limit of ours was exceeded.
+    /// The operation that failed: `open`, `list`, `stat`, `read`, `readlink`, or `bound` when a limit of ours was exceeded.
     pub operation: String,
     /// What the kernel said, or which bound.
     pub error: String,
@@ -190,7 +193,7 @@ mod tests {
     }
 
     fn entry() -> Entry {
-        Entry { path: "f".into(), kind: Kind::File, size: 0, nlink: 1, mode: 0o644, runs: vec![] }
+        Entry { path: "f".into(), kind: Kind::File, size: 0, nlink: 1, mode: 0o644, target: None, runs: vec![] }
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Walker {
         let kind = kind(&stat);
         let size = size(&stat);
         let (nlink, mode) = (stat.st_nlink, stat.st_mode & 0o7777);
-        let mut entry = Entry { path, kind, size, nlink, mode, runs: Vec::new() };
+        let mut entry = Entry { path, kind, size, nlink, mode, target: None, runs: Vec::new() };
         match kind {
             Kind::File => match begun.file {
                 Ok(fd) => self.content(&fd, &mut entry),
@@ -138,7 +138,11 @@ impl Walker {
                     Err(errno) => self.failed(&path, "open", errno),
                 };
             }
-            Kind::Symlink | Kind::Other => {}
+            Kind::Symlink => match rustix::fs::readlinkat(dir, name.as_c_str(), Vec::new()) {
+                Ok(target) => entry.target = Some(escape(target.as_bytes())),
+                Err(errno) => self.failed(&entry.path, "readlink", errno),
+            },
+            Kind::Other => {}
         }
         self.seen.entries.push(entry);
     }
@@ -268,6 +272,7 @@ mod tests {
         let shape: Vec<_> = seen.entries.iter().map(|e| (e.path.as_str(), e.kind)).collect();
         assert_eq!(shape, [("\\xff\\x5c", Kind::File), ("d", Kind::Dir), ("d/f", Kind::File), ("link", Kind::Symlink)]);
         let ours = |generation| Content::Ours { file: 7, generation };
+        assert_eq!(seen.entries[3].target.as_deref(), Some("/"));
         assert_eq!(seen.entries[2].size, bytes.len() as u64);
         assert_eq!(
             seen.entries[2].runs,

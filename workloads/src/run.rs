@@ -1,7 +1,7 @@
 //! Runs a workload on a mounted tree and reports the return of each step.
 
 use crate::catalog::{Limits, Spec, Workload};
-use crate::exec;
+use crate::exec::{self, Hands};
 use crate::hog::{self, Hogged};
 use crate::marks::{Mark, Marks};
 use crate::steps::Steps;
@@ -17,12 +17,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a run did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Each worker, in order.
     pub workers: Vec<Worked>,
     /// Returned steps of all workers by kind.
     pub kinds: BTreeMap<String, u64>,
+    /// Steps that returned an error after which their worker went on, by kind and error in words. A kind that
+    /// is always refused is one that the kernel or the file system does not have.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
     /// What the hog did.
     pub hog: Hogged,
 }
@@ -84,12 +88,16 @@ pub fn run(root: &Path, spec: &Spec, marks: &dyn Marks) -> Result<Summary, RunEr
         drop(due);
         let done: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect();
         let hog = hogging.map_or_else(Hogged::default, |hog| hog.join().expect("the hog does not panic"));
-        let mut summary = Summary { workers: Vec::new(), kinds: BTreeMap::new(), hog };
+        let mut summary = Summary { hog, ..Summary::default() };
         for worker in done {
-            let (worked, kinds) = worker?;
+            let Counted { worked, kinds, refused } = worker?;
             summary.workers.push(worked);
             for (kind, count) in kinds {
                 *summary.kinds.entry(kind.to_owned()).or_default() += count;
+            }
+            for ((kind, errno), count) in refused {
+                let words = format!("{kind}: {}", std::io::Error::from_raw_os_error(errno));
+                *summary.refused.entry(words).or_default() += count;
             }
         }
         Ok(summary)
@@ -120,23 +128,32 @@ impl Pace<'_> {
     }
 }
 
-type Counted = (Worked, BTreeMap<&'static str, u64>);
+#[derive(Default)]
+struct Counted {
+    worked: Worked,
+    kinds: BTreeMap<&'static str, u64>,
+    refused: BTreeMap<(&'static str, i32), u64>,
+}
 
 fn work(worker: u32, mut steps: Box<dyn Steps>, place: &Place<'_>, pace: &Pace<'_>) -> Result<Counted, RunError> {
-    let (mut worked, mut kinds) = Counted::default();
+    let mut hands = Hands::default();
+    let Counted { mut worked, mut kinds, mut refused } = Counted::default();
     while Instant::now() < place.end && place.limits.steps.is_none_or(|limit| worked.steps < limit) {
-        let op = steps.next();
-        let errno = number(exec::execute(place.root, &op));
+        let Some(op) = steps.next() else { break };
+        let errno = number(hands.execute(place.root, &op));
         worked.steps += 1;
         *kinds.entry(op.kind()).or_default() += 1;
         report(place.marks, Mark { worker, step: worked.steps, errno })?;
         if errno != 0 {
-            worked.failed = Some((op.to_string(), errno));
-            break;
+            if !steps.failed(errno) {
+                worked.failed = Some((op.to_string(), errno));
+                break;
+            }
+            *refused.entry((op.kind(), errno)).or_default() += 1;
         }
         pace.step();
     }
-    Ok((worked, kinds))
+    Ok(Counted { worked, kinds, refused })
 }
 
 fn report(marks: &dyn Marks, mark: Mark) -> Result<(), RunError> {

@@ -1,7 +1,18 @@
 //! The workloads there are. A new one is a file that implements [`Workload`] and a line in the list below.
 
+pub mod append;
+pub mod bounded;
+pub mod fs_mark;
+pub mod full;
+mod kit;
+pub mod links;
 pub mod mason;
 mod options;
+pub mod overwrite;
+pub mod quota;
+pub mod replace;
+pub mod truncate;
+pub mod unlinked;
 
 use crate::hog::Hog;
 use crate::steps::Steps;
@@ -100,6 +111,16 @@ macro_rules! catalog {
 
 catalog! {
     "mason" Mason(mason::Mason),
+    "fs-mark" FsMark(fs_mark::FsMark),
+    "append" Append(append::Append),
+    "replace" Replace(replace::Replace),
+    "links" Links(links::Links),
+    "truncate" Truncate(truncate::Truncate),
+    "overwrite" Overwrite(overwrite::Overwrite),
+    "unlinked" Unlinked(unlinked::Unlinked),
+    "full" Full(full::Full),
+    "quota" Quota(quota::Quota),
+    "bounded" Bounded(bounded::Bounded),
 }
 
 impl Spec {
@@ -155,7 +176,7 @@ mod tests {
     #[test]
     fn options_are_changed_by_their_own_names() {
         let mason = Spec::named("mason").unwrap();
-        let Spec::Mason(changed) = mason.with_options("files=7, steps=9").unwrap();
+        let Spec::Mason(changed) = mason.with_options("files=7, steps=9").unwrap() else { panic!("another workload") };
         assert_eq!((changed.files, changed.steps), (7, Some(9)));
         let wrong = mason.with_options("fils=7").unwrap_err();
         assert!(wrong.contains("no option `fils`") && wrong.contains("files"), "{wrong}");

@@ -1,10 +1,10 @@
 //! Holds an observation against the books of all workers.
 
 use super::{Breach, DataMode, Oracle, Rule};
-use crate::model::{Model, Name, Wrong, file_name};
+use crate::model::{Model, Name, Wrong};
 use crate::observation::{Content, Entry, Kind, Observation};
 use crate::observe::TOO_MANY;
-use crate::steps::dir_of;
+use crate::steps::{dir_of, file_name};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) fn judge(oracle: &Oracle, seen: &Observation) -> Vec<Breach> {
@@ -64,11 +64,12 @@ fn directories(oracle: &Oracle, tree: &Tree<'_>, breaches: &mut Vec<Breach>) {
 
 /// Names that no worker may have.
 fn strangers(oracle: &Oracle, seen: &Observation, breaches: &mut Vec<Breach>) {
+    let directories: FxHashSet<&str> = oracle.directories.iter().map(String::as_str).collect();
     for entry in &seen.entries {
         let path = entry.path.as_str();
         let ours = path == "lost+found"
             || path.starts_with("lost+found/")
-            || oracle.directories.iter().any(|dir| dir == path)
+            || directories.contains(path)
             || oracle.workers.iter().any(|worker| worker.model.names.contains_key(path));
         if ours {
             continue;
@@ -120,52 +121,48 @@ impl Judge<'_> {
 
     fn name(&self, path: &str, name: &Name) -> Result<(), Wrong> {
         let wrong = |rule, text| Err(Wrong { rule, text });
-        let decided = match name.decided_at {
-            0 => "this name was never synced".to_owned(),
-            step => format!("this name was synced by step {step}"),
-        };
         let Some(entry) = self.tree.entries.get(path) else {
-            if name.bindings.contains(&None) || self.tree.may_hide(path) {
+            if name.may_be(None) || self.may_hide(path) {
                 return Ok(());
             }
-            let files: Vec<_> = name.bindings.iter().flatten().map(|file| file_name(*file)).collect();
-            return wrong(
-                Rule::Name,
-                format!("the name is gone; it must hold file {} ({decided})", files.join(" or ")),
-            );
+            return wrong(Rule::Name, format!("the name is gone; it must be {}", name.in_words()));
         };
-        if entry.kind != Kind::File {
-            return wrong(Rule::Name, format!("is a {:?}, not a regular file", entry.kind).to_lowercase());
-        }
         let mut last = None;
-        for id in name.bindings.iter().rev().flatten() {
-            match self.is(*id, entry) {
+        for id in name.bindings.iter().rev().filter_map(|bound| bound.to) {
+            match self.is(id, entry) {
                 Ok(()) => return Ok(()),
                 // The file that the content says it is makes the better sentence.
-                Err(wrong) if last.is_none() || owner(entry) == Some(*id) => last = Some(wrong),
+                Err(wrong) if last.is_none() || owner(entry) == Some(id) => last = Some((id, wrong)),
                 Err(_) => {}
             }
         }
         match (owner(entry), last) {
-            (Some(file), _) if !name.bindings.contains(&Some(file)) => {
-                let files: Vec<_> = name.bindings.iter().flatten().map(|file| file_name(*file)).collect();
-                let or_none =
-                    if files.is_empty() { "nothing".to_owned() } else { format!("file {}", files.join(" or ")) };
-                wrong(Rule::Name, format!("holds file {}, but may only hold {or_none} ({decided})", file_name(file)))
+            (Some(file), _) if !name.may_be(Some(file)) => {
+                wrong(Rule::Name, format!("holds file {}, but may only be {}", file_name(file), name.in_words()))
             }
-            (_, Some(last)) => Err(last),
-            (_, None) => {
-                wrong(Rule::Unknown, format!("exists, although the step that removed it was synced ({decided})"))
+            (_, Some((id, last))) if name.bindings.len() > 1 => {
+                let text = format!("as file {}: {}; it may be {}", file_name(id), last.text, name.in_words());
+                wrong(last.rule, text)
             }
+            (_, Some((_, last))) => Err(last),
+            (_, None) => wrong(Rule::Unknown, format!("exists, but may only be {}", name.in_words())),
         }
     }
 
     /// Whether `path` may be the file of that id as far as can be seen.
     fn may_be_at(&self, id: u64, path: &str) -> bool {
         match self.tree.entries.get(path) {
-            Some(entry) => entry.kind == Kind::File && self.is(id, entry).is_ok(),
-            None => self.tree.may_hide(path),
+            Some(entry) => self.is(id, entry).is_ok(),
+            None => self.may_hide(path),
         }
+    }
+
+    /// Whether a path that has no entry may exist all the same. A directory of a step's that is missing is judged by its own
+    /// name, and speaks for all names in it.
+    fn may_hide(&self, path: &str) -> bool {
+        let dir = dir_of(path);
+        let parent_is_missing = !self.tree.entries.contains_key(dir) && self.model.names.contains_key(dir);
+        parent_is_missing || self.tree.may_hide(path)
     }
 
     fn is(&self, id: u64, entry: &Entry) -> Result<(), Wrong> {
@@ -180,6 +177,23 @@ fn owner(entry: &Entry) -> Option<u64> {
         Content::Ours { file, .. } | Content::Moved { file, .. } | Content::Torn { file, .. } => Some(file),
         Content::Zero | Content::Foreign { .. } => None,
     })
+}
+
+impl Name {
+    /// What may be found here, each with the reason.
+    pub(super) fn in_words(&self) -> String {
+        let one = |bound: &crate::model::Bound| {
+            let what = bound.to.map_or("absent".to_owned(), |file| format!("file {}", file_name(file)));
+            match bound.step {
+                0 => format!("{what} (so before all steps)"),
+                step if step <= self.decided_at => {
+                    format!("{what} (by step {step}, synced by step {})", self.decided_at)
+                }
+                step => format!("{what} (by step {step}, not synced)"),
+            }
+        };
+        self.bindings.iter().map(one).collect::<Vec<_>>().join(" or ")
+    }
 }
 
 /// A path short enough for a sentence; the number in each name keeps it unique.

@@ -127,7 +127,7 @@ pub struct Oracle {
 struct Worker {
     steps: Box<dyn Steps>,
     model: Model,
-    /// The step that may or may not have happened, issued in the model: none before step 0 and after a failure.
+    /// The step that may or may not have happened, issued in the model: none before step 0 and after the last.
     in_flight: Option<(u64, Op)>,
 }
 
@@ -158,23 +158,33 @@ impl Oracle {
             self.workers.get_mut(mark.worker as usize).ok_or_else(|| refused(format!("there are {count} workers")))?;
         match &worker.in_flight {
             Some((step, op)) if *step == mark.step => {
-                if mark.errno != 0 {
-                    // Nobody says how far a failed step came: it stays issued for good, and is the worker's last.
-                    worker.in_flight = None;
-                    return Ok(());
+                let goes_on = if mark.errno == 0 {
+                    worker.model.complete(mark.step, op, &self.promises);
+                    true
+                } else {
+                    // Nobody says how far a failed step came.
+                    worker.model.fail(op);
+                    worker.steps.failed(mark.errno)
+                };
+                worker.in_flight = None;
+                if goes_on {
+                    worker.issue(mark.step + 1);
                 }
-                worker.model.complete(mark.step, op, &self.promises);
-                worker.issue(mark.step + 1);
                 Ok(())
             }
             Some((step, _)) => Err(refused(format!("step {step} of this worker is next"))),
-            None => Err(refused("this worker has not begun or has failed".to_owned())),
+            None => Err(refused("this worker has not begun, has failed or is done".to_owned())),
         }
     }
 
     /// The promises that the tree breaks, if the power failed after the last mark taken in and before the next.
     pub fn judge(&self, seen: &Observation) -> Vec<Breach> {
         judge::judge(self, seen)
+    }
+
+    /// What may be found under a path, each possibility with its reason; none if nothing may.
+    pub fn possibilities(&self, path: &str) -> Option<String> {
+        self.workers.iter().find_map(|worker| worker.model.names.get(path)).map(|name| name.in_words())
     }
 
     /// The steps that may or may not have happened: worker, step, operation.
@@ -187,9 +197,10 @@ impl Oracle {
 
 impl Worker {
     fn issue(&mut self, step: u64) {
-        let op = self.steps.next();
-        self.model.issue(&op);
-        self.in_flight = Some((step, op));
+        if let Some(op) = self.steps.next() {
+            self.model.issue(step, &op);
+            self.in_flight = Some((step, op));
+        }
     }
 }
 

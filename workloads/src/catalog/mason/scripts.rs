@@ -2,7 +2,7 @@
 
 use super::names::{Names, is_long};
 use super::{Mason, SHARED};
-use crate::steps::{Op, Steps, dir_of, file_id};
+use crate::steps::{How, Op, Steps, dir_of, file_id};
 use powerfail_seed::{Seed, below};
 use rand_chacha::ChaCha8Rng;
 use std::collections::VecDeque;
@@ -20,7 +20,14 @@ impl Live {
     fn write(&mut self, block: u64, blocks: u64) -> Op {
         self.generation += 1;
         self.blocks = self.blocks.max(block + blocks);
-        Op::Write { file: self.file, path: self.path.clone(), generation: self.generation, block, blocks }
+        Op::Write {
+            file: self.file,
+            path: self.path.clone(),
+            generation: self.generation,
+            block,
+            blocks,
+            how: How::Buffered,
+        }
     }
 
     fn truncate(&mut self, blocks: u64) -> Op {
@@ -55,13 +62,13 @@ pub(super) struct Tree {
 }
 
 impl Steps for Tree {
-    fn next(&mut self) -> Op {
+    fn next(&mut self) -> Option<Op> {
         self.step += 1;
         if self.script.is_empty() {
             let mut rng = self.options.seed.rng("mason script", &[u64::from(self.worker), self.step]);
             self.plan(&mut rng);
         }
-        self.script.pop_front().expect("a script has at least one step")
+        self.script.pop_front()
     }
 
     fn fork(&self) -> Box<dyn Steps> {
@@ -294,10 +301,10 @@ impl Loop {
 }
 
 impl Steps for Loop {
-    fn next(&mut self) -> Op {
+    fn next(&mut self) -> Option<Op> {
         self.step += 1;
         let mut rng = self.seed.rng("mason loop", &[u64::from(self.worker), self.step]);
-        match self.step {
+        Some(match self.step {
             1 => Op::Create { file: self.file.file, path: self.file.path.clone() },
             step => match step % 3 {
                 2 => {
@@ -310,7 +317,7 @@ impl Steps for Loop {
                     self.file.truncate(blocks)
                 }
             },
-        }
+        })
     }
 
     fn fork(&self) -> Box<dyn Steps> {
@@ -326,7 +333,7 @@ mod tests {
 
     fn list(options: &Mason, worker: u32, count: usize) -> Vec<Op> {
         let mut steps = options.steps(worker);
-        (0..count).map(|_| steps.next()).collect()
+        (0..count).map(|_| steps.next().unwrap()).collect()
     }
 
     #[test]
@@ -379,6 +386,7 @@ mod tests {
                     }
                     Op::Unlink { file, path } => assert_eq!(names.remove(&path), Some(file)),
                     Op::SyncFs => {}
+                    other => panic!("mason does no {other}"),
                 }
             }
         }
