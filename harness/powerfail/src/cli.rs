@@ -432,17 +432,15 @@ impl RunArgs {
         let Some(mut spec) = Spec::named(name) else {
             bail!(Usage(format!("there is no workload `{name}`; there are {}", Spec::NAMES.join(", "))));
         };
-        match &mut spec {
-            Spec::Mason(mason) => {
-                mason.seconds = self.mason.seconds;
-                mason.steps = self.mason.steps;
-                mason.workers = self.mason.workers;
-                mason.files = self.mason.files;
-                mason.long_names_percent = self.mason.long_names;
-                mason.sync_percent = self.mason.syncs;
-                mason.file_blocks = self.mason.file_size * 2;
-                mason.hog_mib = self.mason.hog;
-            }
+        if let Spec::Mason(mason) = &mut spec {
+            mason.seconds = self.mason.seconds;
+            mason.steps = self.mason.steps;
+            mason.workers = self.mason.workers;
+            mason.files = self.mason.files;
+            mason.long_names_percent = self.mason.long_names;
+            mason.sync_percent = self.mason.syncs;
+            mason.file_blocks = self.mason.file_size * 2;
+            mason.hog_mib = self.mason.hog;
         }
         if self.workload_opts.is_empty() {
             return Ok(spec);

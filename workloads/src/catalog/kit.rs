@@ -204,7 +204,7 @@ impl Desk {
 
 /// What a worker does.
 pub(super) trait Plan: Clone + Send + Sync + 'static {
-    /// Puts together the next script; an empty one ends the worker.
+    /// Puts together the next script. If what was drawn can't be done it stays empty, and is drawn again.
     fn plan(&mut self, desk: &mut Desk, rng: &mut ChaCha8Rng);
 
     /// A step failed. Whether the worker goes on.
@@ -235,8 +235,11 @@ impl<P: Plan> Player<P> {
 impl<P: Plan> Steps for Player<P> {
     fn next(&mut self) -> Option<Op> {
         self.step += 1;
-        if self.desk.script.is_empty() {
-            let mut rng = self.seed.rng(self.label, &[u64::from(self.desk.worker), self.step]);
+        for attempt in 0.. {
+            if !self.desk.script.is_empty() {
+                break;
+            }
+            let mut rng = self.seed.rng(self.label, &[u64::from(self.desk.worker), self.step, attempt]);
             self.plan.plan(&mut self.desk, &mut rng);
         }
         self.last = self.desk.script.pop_front();

@@ -160,28 +160,4 @@ impl Workload for Spec {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_in_the_list_is_a_workload_that_survives_its_json() {
-        for name in Spec::NAMES {
-            let spec = Spec::named(name).unwrap();
-            assert!(spec.describe().starts_with(name), "{}", spec.describe());
-            assert_eq!(serde_json::from_str::<Spec>(&serde_json::to_string(&spec).unwrap()).unwrap(), spec);
-        }
-        assert_eq!(Spec::named("nothing"), None);
-    }
-
-    #[test]
-    fn options_are_changed_by_their_own_names() {
-        let mason = Spec::named("mason").unwrap();
-        let Spec::Mason(changed) = mason.with_options("files=7, steps=9").unwrap() else { panic!("another workload") };
-        assert_eq!((changed.files, changed.steps), (7, Some(9)));
-        let wrong = mason.with_options("fils=7").unwrap_err();
-        assert!(wrong.contains("no option `fils`") && wrong.contains("files"), "{wrong}");
-        assert!(mason.with_options("seed=7").unwrap_err().contains("no option `seed`"));
-        assert!(mason.with_options("files=many").unwrap_err().contains("files=many"));
-        assert_eq!(mason.with_options("").unwrap(), mason);
-    }
-}
+mod tests;

@@ -7,7 +7,9 @@
 //! promised, must be refused.
 
 mod alarm;
+mod contracts;
 mod legal;
+mod lists;
 mod tinyfs;
 
 use super::{DataMode, Promises};

@@ -2,21 +2,25 @@
 
 use super::super::{DataMode, Oracle, Promises};
 use super::EXT4;
+use super::lists::{Listed, possible};
 use super::tinyfs::{TinyFs, with_directories};
 use crate::catalog::Workload;
 use crate::marks::Mark;
-use crate::steps::{Op, Steps};
+use crate::steps::{How, Op, Steps};
 use crate::{Mason, Spec};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-/// Steps of one short list, given out one by one; beyond its end it syncs a directory that is not there.
+/// Steps of one short list, given out one by one; a step that fails is not the last.
 #[derive(Clone)]
 pub(super) struct List(pub(super) std::vec::IntoIter<Op>);
 
 impl Steps for List {
-    fn next(&mut self) -> Op {
-        self.0.next().unwrap_or(Op::SyncDir { dir: "none".to_owned() })
+    fn next(&mut self) -> Option<Op> {
+        self.0.next()
+    }
+    fn failed(&mut self, _: i32) -> bool {
+        true
     }
     fn fork(&self) -> Box<dyn Steps> {
         Box::new(self.clone())
@@ -30,53 +34,6 @@ pub(super) fn oracle_of(ops: &[Op], promises: Promises) -> Oracle {
     oracle.workers[0].steps = Box::new(List(Vec::from(ops).into_iter()));
     oracle.returned(&Mark { worker: 0, step: 0, errno: 0 }).unwrap();
     oracle
-}
-
-/// Makes a possible list of steps out of any numbers: two directories, two names in each, files of up to three blocks.
-pub(super) fn possible(draws: &[(u8, u8, u8)]) -> Vec<Op> {
-    const PATHS: [&str; 4] = ["a/1", "a/2", "b/1", "b/2"];
-    let mut live: BTreeMap<&str, (u64, u64, u32)> = BTreeMap::new();
-    let mut created = 0;
-    let mut ops = Vec::new();
-    for (kind, one, two) in draws {
-        let path = PATHS[usize::from(*one) % 4];
-        let other = PATHS[usize::from(*two) % 4];
-        let own = path.to_owned();
-        let Some((file, size, generation)) = live.get(path).copied() else {
-            created += 1;
-            live.insert(path, (created, 0, 0));
-            ops.push(Op::Create { file: created, path: own });
-            continue;
-        };
-        match kind % 10 {
-            0..3 => {
-                let block = u64::from(*two) % (size + 1).min(3);
-                let blocks = 1 + u64::from(*two / 16) % (3 - block).min(2);
-                live.insert(path, (file, size.max(block + blocks), generation + 1));
-                ops.push(Op::Write { file, path: own, generation: generation + 1, block, blocks });
-            }
-            3 if size > 0 => {
-                let blocks = u64::from(*two) % size;
-                live.insert(path, (file, blocks, generation));
-                ops.push(Op::Truncate { file, path: own, blocks });
-            }
-            4 => ops.push(Op::Fsync { file, path: own }),
-            5 => ops.push(Op::Fdatasync { file, path: own }),
-            6 => ops.push(Op::SyncDir { dir: own[..1].to_owned() }),
-            7 | 8 if path != other => {
-                let moved = live.remove(path).unwrap();
-                let replaced = live.insert(other, moved).map(|(file, ..)| file);
-                ops.push(Op::Rename { file, from: own, to: other.to_owned(), replaced });
-            }
-            9 if *two % 8 == 0 => ops.push(Op::SyncFs),
-            9 => {
-                live.remove(path);
-                ops.push(Op::Unlink { file, path: own });
-            }
-            _ => {}
-        }
-    }
-    ops
 }
 
 /// All states that background events lead to from `states`.
@@ -94,27 +51,50 @@ fn closure(states: HashSet<TinyFs>) -> HashSet<TinyFs> {
 }
 
 /// Plays `ops` with every interleaving and judges each distinct crash; returns how many there were.
-fn every_crash_is_accepted(ops: &[Op], promises: Promises) -> Result<usize, String> {
-    let mut oracle = oracle_of(ops, promises);
+fn every_crash_is_accepted(ops: &[Listed], promises: Promises) -> Result<usize, String> {
+    let plain: Vec<_> = ops.iter().map(|listed| listed.op.clone()).collect();
+    let mut oracle = oracle_of(&plain, promises);
     let mut states = closure(HashSet::from([TinyFs::default()]));
     let mut judged = 0;
-    for (step, op) in (1..).zip(ops) {
+    for (step, Listed { op, fails }) in (1..).zip(ops) {
+        // A step that fails stops anywhere: everything on its way is a state after it.
+        let mut stopped = if *fails { states.clone() } else { HashSet::new() };
         for part in TinyFs::parts(op) {
             let applied = states.iter().map(|state| {
                 let mut next = state.clone();
                 next.apply(&part);
                 next
             });
-            let after = closure(applied.collect());
             // The states before this part were judged at the return of the step before, or as those after the part before.
-            states = after;
+            states = closure(applied.collect());
             judged += judge_all(&oracle, &states).map_err(|why| format!("during {op}: {why}"))?;
+            if *fails {
+                stopped.extend(states.iter().cloned());
+            }
         }
-        oracle.returned(&Mark { worker: 0, step, errno: 0 }).unwrap();
+        if *fails {
+            if let Op::Fsync { file, .. } | Op::Fdatasync { file, .. } = op {
+                let given_up = stopped.iter().map(|state| {
+                    let mut next = state.clone();
+                    next.give_up(*file);
+                    next
+                });
+                stopped = stopped.iter().cloned().chain(given_up.collect::<Vec<_>>()).collect();
+            }
+            states = stopped;
+        }
+        let errno = if *fails { libc::ENOSPC } else { 0 };
+        oracle.returned(&Mark { worker: 0, step, errno }).unwrap();
         judged += judge_all(&oracle, &states).map_err(|why| format!("after {op}: {why}"))?;
+        if states.len() > MANY {
+            return Ok(judged);
+        }
     }
     Ok(judged)
 }
+
+/// With more states than this at a time the rest of a list is left out: its beginning was judged in full.
+const MANY: usize = 20_000;
 
 fn judge_all(oracle: &Oracle, states: &HashSet<TinyFs>) -> Result<usize, String> {
     let seen: HashSet<_> = states.iter().map(|state| format!("{:?}", state.crash())).collect();
@@ -134,8 +114,8 @@ fn judge_all(oracle: &Oracle, states: &HashSet<TinyFs>) -> Result<usize, String>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
     #[test]
-    fn all_crashes_of_all_interleavings_of_a_short_list(draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..9)) {
-        let ops = possible(&draws);
+    fn all_crashes_of_all_interleavings_of_a_short_list(draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..9), may_fail: bool) {
+        let ops = possible(&draws, may_fail);
         for data in [DataMode::Ordered, DataMode::Writeback, DataMode::Journal] {
             for name_by_file_fsync in [true, false] {
                 let judged = every_crash_is_accepted(&ops, Promises { data, name_by_file_fsync });
@@ -149,7 +129,7 @@ proptest! {
         draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..120),
         events in prop::collection::vec(any::<u64>(), 240),
     ) {
-        let ops = possible(&draws);
+        let ops: Vec<_> = possible(&draws, false).into_iter().map(|listed| listed.op).collect();
         let mut oracle = oracle_of(&ops, EXT4);
         let mut fs = TinyFs::default();
         let mut events = events.into_iter().cycle();
@@ -167,31 +147,41 @@ proptest! {
     }
 }
 
-/// The workload itself: all workers of `mason` on one tiny file system, their steps interleaved by a keyed draw.
+/// The workloads themselves: all workers of each on one tiny file system, their steps interleaved by a keyed draw.
 #[test]
-fn crashes_of_mason_with_all_workers() {
-    for seed in 1..4 {
-        let seed = powerfail_seed::Seed(seed);
-        let spec = Spec::Mason(Mason { seed, files: 60, ..Mason::default() });
-        let mut oracle = Oracle::new(&spec, EXT4);
-        let mut fs = TinyFs::default();
-        oracle.returned(&Mark { worker: 0, step: 0, errno: 0 }).unwrap();
-        for turn in 0..4000 {
-            let worker = (seed.draw("worker", &[turn]) % u64::from(spec.workers())) as u32;
-            let (_, step, op) = oracle.in_flight().find(|(number, ..)| *number == worker).unwrap();
-            for part in TinyFs::parts(op) {
-                fs.apply(&part);
-            }
-            fs.disturb(seed.draw("event", &[turn]));
-            if turn % 8 == 0 {
-                let seen = with_directories(fs.crash(), &spec.directories());
-                assert_eq!(oracle.judge(&seen), [], "seed {seed} turn {turn} in flight");
-            }
-            oracle.returned(&Mark { worker, step, errno: 0 }).unwrap();
-            if turn % 8 == 1 {
-                let seen = with_directories(fs.crash(), &spec.directories());
-                assert_eq!(oracle.judge(&seen), [], "seed {seed} turn {turn}");
-            }
+fn crashes_of_every_workload_with_all_workers() {
+    for name in Spec::NAMES {
+        let options = if *name == "mason" { "files=60" } else { "" };
+        for seed in 1..3 {
+            let seed = powerfail_seed::Seed(seed);
+            let spec = Spec::named(name).unwrap().with_options(options).unwrap().with_seed(seed);
+            crashes_of(&spec, seed, if ["full", "overwrite", "append"].contains(name) { 500 } else { 2000 });
+        }
+    }
+}
+
+fn crashes_of(spec: &Spec, seed: powerfail_seed::Seed, turns: u64) {
+    let mut oracle = Oracle::new(spec, EXT4);
+    let mut fs = TinyFs::default();
+    oracle.returned(&Mark { worker: 0, step: 0, errno: 0 }).unwrap();
+    for turn in 0..turns {
+        let worker = (seed.draw("worker", &[turn]) % u64::from(spec.workers())) as u32;
+        let Some((_, step, op)) = oracle.in_flight().find(|(number, ..)| *number == worker) else { continue };
+        // Space is what `full` has not much of: whatever takes some fails now and then, half done.
+        let takes = matches!(op, Op::Write { .. } | Op::Allocate { .. } | Op::Create { .. } | Op::Fsync { .. });
+        let fails = spec.name() == "full" && takes && seed.draw("fails", &[turn]).is_multiple_of(3);
+        let parts = TinyFs::parts(op);
+        let done = if fails { seed.draw("part", &[turn]) as usize % (parts.len() + 1) } else { parts.len() };
+        parts[..done].iter().for_each(|part| fs.apply(part));
+        fs.disturb(seed.draw("event", &[turn]));
+        let when = format!("{} seed {seed} turn {turn} {op}", spec.name());
+        let at = spec.directories();
+        if turn % 8 == 0 {
+            assert_eq!(oracle.judge(&with_directories(fs.crash(), &at)), [], "{when} in flight");
+        }
+        oracle.returned(&Mark { worker, step, errno: if fails { libc::ENOSPC } else { 0 } }).unwrap();
+        if turn % 8 == 1 {
+            assert_eq!(oracle.judge(&with_directories(fs.crash(), &at)), [], "{when}");
         }
     }
 }
@@ -200,15 +190,17 @@ fn crashes_of_mason_with_all_workers() {
 #[test]
 fn the_enumeration_reaches_the_crashes_that_matter() {
     let path = || "a/1".to_owned();
+    let write = |generation| Op::Write { file: 1, path: path(), generation, block: 0, blocks: 2, how: How::Buffered };
     let ops = [
         Op::Create { file: 1, path: path() },
-        Op::Write { file: 1, path: path(), generation: 1, block: 0, blocks: 2 },
+        write(1),
         Op::Fsync { file: 1, path: path() },
-        Op::Write { file: 1, path: path(), generation: 2, block: 0, blocks: 2 },
+        write(2),
         Op::Create { file: 2, path: "a/2".to_owned() },
         Op::Rename { file: 2, from: "a/2".to_owned(), to: path(), replaced: Some(1) },
     ];
     // After the fsync: old or new in each of two blocks, or the empty new file, with or without the name a/2.
+    let ops = ops.map(|op| Listed { op, fails: false });
     let judged = every_crash_is_accepted(&ops, EXT4).unwrap();
     assert!(judged > 40, "{judged}");
 }
