@@ -2,34 +2,36 @@
 //!
 //! # The rules
 //!
-//! Each rule says no more than its source does. Where two readings are possible the weaker one is taken: a violation
-//! must mean that a documented promise was broken. What a worker learns late (a step in flight, a mark lost) only weakens.
-//! The same rules judge safe and unsafe modes.
+//! Each rule says no more than its source does; `docs/promises.md` has the sources at length and says what differs by file system.
+//! Where two readings are possible the weaker one is taken: a violation must mean that a documented promise was
+//! broken. What a worker learns late (a step in flight, a mark lost) only weakens. The same rules judge safe and unsafe modes.
 //!
 //! 1. **fsync and fdatasync: data and size.** When the call has returned, the file's data and size as of the call are
 //!    there (fsync(2); fdatasync(2): metadata "needed in order to allow a subsequent data retrieval to be correctly
-//!    handled", and that a change of size needs it). Each write since may be there or not, block by block of
+//!    handled", and that a change of size needs it). Each write, cut or hole since may be there or not, block by block of
 //!    512 bytes; the size may be any between the smallest and the largest since, as write-back proceeds in steps.
 //! 2. **fsync: the name of a new file.** fsync(2) does not promise it; ext4, XFS and btrfs do, and
 //!    [`Promises::name_by_file_fsync`] says whether that is asked. Only the name that the file was created under, and
-//!    only while it was never renamed. A file that was renamed before its fsync must exist, under any name it has had
-//!    since those names were last promised. fdatasync promises no name: its data are asked for where the file is found.
-//! 3. **fsync of a directory: its entries** as of the call: what was created, renamed or removed there (fsync(2),
+//!    only while it was never renamed or linked. Any other file must exist, under any name that it may have.
+//!    Both are asked only if the directory is promised: step 0's are, one that a step made is when its own name is.
+//!    fdatasync promises no name: its data are asked for where the file is found.
+//! 3. **fsync of a directory: its entries** as of the call: what was created, linked, renamed or removed there (fsync(2),
 //!    "Calling fsync() does not necessarily ensure that the entry in the directory containing the file has also reached
 //!    disk. For that an explicit fsync() on a file descriptor for the directory is also needed"). Later changes may be
 //!    there or not, each name for itself: no order between names is asked. The sync of one worker is held to promise only that
-//!    worker's own names in a shared directory, although it promises all.
+//!    worker's own names in a shared directory, although it promises all. A symbolic link holds its target wherever it is found.
 //! 4. **rename.** Over an existing name: the old file or the new one, never neither ("there will be no point at which
 //!    another process attempting to access newpath will find it missing", rename(2); journaling file systems keep that
 //!    across a crash), and never a mixture of the two. The new file has the content that rules 1 and 5 give it: if it
-//!    was not synced before, it may be empty. A file that must exist is not lost by a rename: it is found under one
+//!    was not synced before, it may be empty. A file that must exist is not lost by a rename or an exchange: it is found under one
 //!    of the names that it may have. It may be found under several, as rename(2) allows ("there will probably be a
-//!    window in which both oldpath and newpath refer to the file"); the link count is a matter of fsck.
+//!    window in which both oldpath and newpath refer to the file"); the link count is a matter of fsck. A file that loses
+//!    one of several names must exist only if another of them is promised by itself.
 //! 5. **Nothing foreign inside the size.** With [`DataMode::Ordered`] and [`DataMode::Journal`] a block holds a version
-//!    of this very block that rule 1 allows, or zeroes where the file may have grown since the promise
+//!    of this very block that rule 1 allows; zeroes are one where the file grew, was cut or had a hole
 //!    (ext4's Documentation/admin-guide/ext4.rst, data=ordered: data are written before the metadata that refer to
-//!    them are committed). With [`DataMode::Writeback`] anything may be in blocks from the smallest size since the
-//!    promise on ("data=writeback ... can show old data after a crash", same place); promised blocks are asked for all the same.
+//!    them are committed). With [`DataMode::Writeback`] anything may be in blocks that may have been given to the file since the
+//!    promise ("data=writeback ... can show old data after a crash", same place); other promised blocks are asked for all the same.
 //! 6. **A mixture of two versions of one block** of 512 bytes is allowed where both are allowed and the block was written or cut
 //!    since the promise: write(2) may change a page that is on its way to the drive, unless the device asks
 //!    for stable pages.
@@ -38,11 +40,18 @@
 //!    system that makes up names, or lets content appear under a name it was never given, keeps no promise at all.
 //! 8. **syncfs** promises what fsync of every file and directory would (sync(2): "sync() or syncfs() provide the same
 //!    guarantees as fsync() called on every file in the system or filesystem respectively").
+//! 9. **O_DSYNC, O_SYNC, RWF_DSYNC, msync(MS_SYNC): this write alone.** When it has returned, its own blocks are there, and the size
+//!    that they need (open(2): "the output data has been transferred to the underlying hardware, along with any file
+//!    metadata that would be required to retrieve that data"). Of all else in the file nothing is said.
+//! 10. **Errors weaken.** A step that returned an error may have been done, in part or not at all, and what it touched is in doubt
+//!     even after later syncs, until it is written, cut or named again. After a sync that returned an error, later
+//!     syncs say nothing of what was unsynced then, since Linux takes pages for clean whose writing has failed (fsync(2), NOTES of
+//!     newer versions: the error is reported once).
 //!
 //! # What is not asked
 //!
-//! Order between steps of different names; atomicity of a write; times, modes, link counts; anything of a step that returned an
-//! error; bytes after the last whole block of a file whose size is no multiple of 512; a file without content is nobody's, so
+//! Order between steps of different names; atomicity of a write; times, modes, link counts; a file without a name that is still
+//! open; bytes after the last whole block of a file whose size is no multiple of 512; a file without content is nobody's, so
 //! it passes for any file that may be empty. What the walk could not list or read is not judged here: it is a finding of the walk.
 
 mod judge;

@@ -23,7 +23,11 @@ fn numbers_are_stable() {
     assert_eq!(sequence(0).unwrap().join("; "), GOLDEN.1);
     assert_eq!(sequence(60_000).unwrap().join("; "), GOLDEN.2);
 }
-const GOLDEN: ([u64; 3], &str, &str) = ([263, 84_635, 184_898], "overwrite A/foo Buffered; fsync A/foo", "fallocate B/foo KeepSize; overwrite B/foo Dsync; fsync B");
+const GOLDEN: ([u64; 3], &str, &str) = (
+    [263, 84_635, 184_898],
+    "overwrite A/foo Buffered; fsync A/foo",
+    "fallocate B/foo KeepSize; overwrite B/foo Dsync; fsync B",
+);
 
 #[test]
 fn parts_are_checked() {
