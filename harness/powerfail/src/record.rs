@@ -10,6 +10,7 @@ use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
 use powerfail_drive::live::Sink;
 use powerfail_nbd::{Config as Serving, Exports, Farewell};
 use powerfail_rig::{Agent, MountOutcome, RunOutcome, UnmountOutcome};
+use powerfail_workloads::Summary;
 use powerfail_workloads::catalog::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,22 @@ pub struct About {
     pub workload_ms: u64,
     /// Milliseconds for all of it.
     pub took_ms: u64,
+    /// What the workload did.
+    #[serde(default)]
+    pub summary: Summary,
+}
+
+impl About {
+    /// What the workload could not do, for people: steps that were refused, and workers that ended early.
+    pub fn shortcomings(&self) -> Vec<String> {
+        let refused = self.summary.refused.iter().map(|(what, count)| format!("refused {count} times: {what}"));
+        let failed = (0..).zip(&self.summary.workers).filter_map(|(number, worker): (u32, _)| {
+            let (step, errno) = worker.failed.as_ref()?;
+            let error = std::io::Error::from_raw_os_error(*errno);
+            Some(format!("worker {number} ended at step {}, {step}: {error}", worker.steps))
+        });
+        refused.chain(failed).collect()
+    }
 }
 
 /// Records a cell; the recording is there, whole and synced, when this returns.
@@ -178,8 +195,8 @@ fn work_on<S: Sink>(
     if let Some(refusal) = unmarked {
         bail!("a mark could not be recorded: {refusal}");
     }
-    let log = match outcome {
-        RunOutcome::Done { log, .. } => log,
+    let (summary, log) = match outcome {
+        RunOutcome::Done { summary, log } => (*summary, log),
         RunOutcome::Failed { message, .. } => bail!("the workload failed: {message}"),
     };
     if let Some(line) = log.lines.iter().find(|line| crate::check::kernel::complains(line)) {
@@ -192,5 +209,5 @@ fn work_on<S: Sink>(
         UnmountOutcome::Failed { message, .. } => bail!("the file system can't be unmounted: {message}"),
     }
     agent.detach(LIMIT)?;
-    Ok(About { steps, workload_ms, ..about })
+    Ok(About { steps, workload_ms, summary, ..about })
 }

@@ -464,6 +464,9 @@ impl Keeper {
             line.loose_permille as f64 / 10.0,
             in_flight as f64 / 10.0
         ));
+        for shortcoming in about.shortcomings() {
+            say(&format!("{}: {shortcoming}", cell.name));
+        }
         self.append(&Line::Recording(Box::new(line)))?;
         say(&format!("{}: {}", cell.name, plan.head.shares_text()));
         if let Some(torn) = plan.head.torn_superblocks {

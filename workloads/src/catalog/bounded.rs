@@ -35,7 +35,7 @@ pub use numbers::{LENGTH_3, sequence, size};
 pub struct Bounded {
     /// Decides nothing here: the numbers do.
     pub seed: Seed,
-    /// The numbers of this recording's sequences, `first-last`, both included.
+    /// The numbers of this recording's sequences, `first-last`, both included; what lies behind the last of all is left out.
     pub part: String,
     /// A worker begins no step after so many seconds; a part that is not done by then has too many sequences.
     pub seconds: u32,
@@ -58,13 +58,14 @@ impl Bounded {
         let (first, last) = self.part.split_once('-').ok_or_else(wrong)?;
         let (first, last) = (first.parse::<u64>().map_err(|_| wrong())?, last.parse::<u64>().map_err(|_| wrong())?);
         let [one, two, all] = size();
-        if first > last || last >= all {
+        if first > last || first >= all {
             return Err(format!(
                 "part={first}-{last}: there are the numbers 0 to {} ({one} sequences of length 1, {two} of length 2, \
                  and {LENGTH_3} drawn ones of length 3)",
                 all - 1
             ));
         }
+        let last = last.min(all - 1);
         if last - first >= MOST {
             return Err(format!("part={first}-{last} has more than {MOST} sequences; take it in smaller parts"));
         }
