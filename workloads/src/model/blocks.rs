@@ -98,11 +98,20 @@ impl Blocks {
         }
     }
 
-    /// Blocks inside the size become zeroes.
+    /// Blocks inside the size become zeroes. Where the size is in doubt, so is whether anything happens to them.
     pub(super) fn clear(&mut self, block: u64, blocks: u64) {
+        self.touched = true;
         let end = (block + blocks).min(self.now.versions.len() as u64);
-        if block < end {
-            self.put(block, end - block, 0);
+        for number in block..end {
+            if number < self.now.low {
+                self.now.versions[number as usize] = 0;
+                self.now.unsure.remove(&number);
+            } else {
+                let unsure = self.now.unsure.entry(number).or_default();
+                add(unsure, self.now.versions[number as usize]);
+                add(unsure, 0);
+            }
+            self.may_become(number, 0);
         }
     }
 

@@ -306,6 +306,26 @@ fn after_a_failed_fsync_a_later_one_promises_only_what_was_written_since() {
     assert_eq!(judged(&oracle, &[entry("a/1", 1, &[2, 2, 1])]), [Rule::Data]);
 }
 
+/// The size is in doubt after the failed fsync, so the hole may lie behind it.
+#[test]
+fn a_hole_in_a_file_whose_size_is_in_doubt_says_nothing_of_the_size() {
+    let mut ops: Vec<_> = [
+        create(1, "a/1"),
+        write(1, "a/1", 1, 1, 1),
+        truncate(1, "a/1", 0),
+        fsync(1, "a/1"),
+        allocate(Allocate::Punch, 0, 1),
+        fsync(1, "a/1"),
+    ]
+    .into_iter()
+    .map(|op| (op, 0))
+    .collect();
+    assert_eq!(judged(&returned(&ops), &[entry("a/1", 1, &[0, 1])]), [Rule::Size]);
+    ops[3].1 = libc::EIO;
+    assert_eq!(judged(&returned(&ops), &[entry("a/1", 1, &[])]), []);
+    assert_eq!(judged(&returned(&ops), &[entry("a/1", 1, &[0, 1])]), []);
+}
+
 #[test]
 fn a_name_whose_change_failed_may_be_either_even_after_its_directory_is_synced() {
     let mut ops: Vec<_> = synced(1, &[unlink(1, "a/1"), sync_dir("a")]).into_iter().map(|op| (op, 0)).collect();

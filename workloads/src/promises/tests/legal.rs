@@ -128,21 +128,30 @@ proptest! {
     fn random_crashes_of_a_long_list(
         draws in prop::collection::vec(any::<(u8, u8, u8)>(), 1..120),
         events in prop::collection::vec(any::<u64>(), 240),
+        may_fail: bool,
     ) {
-        let ops: Vec<_> = possible(&draws, false).into_iter().map(|listed| listed.op).collect();
+        let list = possible(&draws, may_fail);
+        let ops: Vec<_> = list.iter().map(|listed| listed.op.clone()).collect();
         let mut oracle = oracle_of(&ops, EXT4);
         let mut fs = TinyFs::default();
         let mut events = events.into_iter().cycle();
-        for (step, op) in (1..).zip(&ops) {
-            for part in TinyFs::parts(op) {
-                fs.apply(&part);
+        for (step, Listed { op, fails }) in (1..).zip(&list) {
+            let parts = TinyFs::parts(op);
+            let done = if *fails { events.next().unwrap() as usize % (parts.len() + 1) } else { parts.len() };
+            for part in &parts[..done] {
+                fs.apply(part);
                 (0..events.next().unwrap() % 3).for_each(|_| fs.disturb(events.next().unwrap()));
                 let breaches = oracle.judge(&with_directories(fs.crash(), &oracle.directories));
-                prop_assert!(breaches.is_empty(), "during {op}: {breaches:#?}\n{ops:#?}");
+                prop_assert!(breaches.is_empty(), "during {op}: {breaches:#?}\n{list:#?}");
             }
-            oracle.returned(&Mark { worker: 0, step, errno: 0 }).unwrap();
+            if let (true, Op::Fsync { file, .. } | Op::Fdatasync { file, .. }) = (fails, op)
+                && events.next().unwrap() % 2 == 0
+            {
+                fs.give_up(*file);
+            }
+            oracle.returned(&Mark { worker: 0, step, errno: if *fails { libc::ENOSPC } else { 0 } }).unwrap();
             let breaches = oracle.judge(&with_directories(fs.crash(), &oracle.directories));
-            prop_assert!(breaches.is_empty(), "after {op}: {breaches:#?}\n{ops:#?}");
+            prop_assert!(breaches.is_empty(), "after {op}: {breaches:#?}\n{list:#?}");
         }
     }
 }

@@ -96,6 +96,7 @@ impl TinyFs {
             }
             Op::Truncate { file, blocks, .. } => {
                 let (was, blocks) = (self.pages[file].len(), *blocks as usize);
+                self.given_up.retain(|(of, at)| of != file || *at < blocks);
                 self.pages.get_mut(file).unwrap().resize(blocks, 0);
                 let size = self.sizes.get_mut(file).unwrap();
                 if blocks < was {
@@ -104,8 +105,9 @@ impl TinyFs {
                         moved.retain(|at, _| *at < blocks);
                     }
                 } else {
-                    *size = blocks;
-                    self.take(*file, was, blocks);
+                    // What was not written back by now lies in no block yet: zeroes, until it is.
+                    let size = std::mem::replace(size, blocks);
+                    self.take(*file, size, blocks);
                 }
             }
             Op::Allocate { file, mode, block, blocks, .. } => {
@@ -113,8 +115,8 @@ impl TinyFs {
                 let was = self.pages[file].len();
                 if matches!(mode, Allocate::Extend | Allocate::Zero) && end > was {
                     self.pages.get_mut(file).unwrap().resize(end, 0);
-                    self.sizes.insert(*file, end);
-                    self.take(*file, was, end);
+                    let size = self.sizes.insert(*file, end).unwrap();
+                    self.take(*file, size, end);
                 }
                 if matches!(mode, Allocate::Punch | Allocate::Zero | Allocate::ZeroKeepSize) && block < was {
                     self.pages.get_mut(file).unwrap()[block..end.min(was)].fill(0);
@@ -190,6 +192,7 @@ impl TinyFs {
 
     /// The blocks are taken from the file, so that they read as zeroes from the next commit on.
     fn take(&mut self, file: u64, from: usize, to: usize) {
+        self.given_up.retain(|(of, at)| *of != file || !(from..to).contains(at));
         let moved = self.moved.entry(file).or_default();
         moved.extend((from..to).map(|at| (at, 0)));
     }
