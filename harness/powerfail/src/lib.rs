@@ -42,6 +42,7 @@ pub mod run;
 pub mod serve;
 pub mod served_drive;
 pub mod shard;
+pub mod shrink;
 pub mod stop;
 pub mod timeline;
 pub mod verbs;

@@ -170,7 +170,7 @@ pub(crate) fn begin_on<S: Sink>(
     }
     drive.mark(MOUNTED)?;
     let kernel = agent.hello().kernel.clone();
-    Ok(About { kernel, attached, journal, steps: 0, workload_ms: 0, took_ms: 0 })
+    Ok(About { kernel, attached, journal, steps: 0, workload_ms: 0, took_ms: 0, summary: Summary::default() })
 }
 
 fn work_on<S: Sink>(

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use powerfail_drive::crash::Recipe;
-use powerfail_drive::explore::{Explorer, Sampled, View, Walk, span};
+use powerfail_drive::explore::{Sampled, View, Walk, span};
 use powerfail_ledger::{Line, Measured, Outcome, Recording};
 
 use crate::broken::{self, Broke};
@@ -174,7 +174,7 @@ impl Cuts<'_> {
         let contested = walk.history.contested();
         let view = View { cut: span.last, loose: &loose, contested, unit_sectors: self.cell.drive.unit.sectors() };
         let seed = self.cell.seed.at("live loss", &[index]);
-        let choice = Sampled.choices(seed, &view, 0).pop().expect("it makes one choice at a cut");
+        let choice = Sampled::subset(seed, &view, 0);
         let image = walk.history.digest(recording.bytes(), &choice.kept, choice.order).to_string();
         let recipe = Recipe {
             recording: recording.digest()[..16].into(),
