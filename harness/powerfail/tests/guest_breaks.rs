@@ -22,7 +22,7 @@ use powerfail::recording_file::{FileSink, Mapped};
 use powerfail::rigs::{Rig, Seat, ServedImage};
 use powerfail::served_drive::ServedDrive;
 use powerfail::stop::Stop;
-use powerfail::verify::{Examined, Job, Limits, examine, verify};
+use powerfail::verify::{Examined, Extent, Job, Limits, examine, verify};
 use powerfail_agent::protocol::{Attached, Source};
 use powerfail_drive::device::{Device, Offers, Receipt};
 use powerfail_drive::history::{MOUNTED, WORKLOAD_END};
@@ -171,6 +171,7 @@ fn cell() -> Cell {
         states: 3,
         limit_s: None,
         live: false,
+        exploring: powerfail::exploring::Exploring::default(),
         rig: "guest".into(),
         kernel: "debian-6.1".parse::<kernels::Kernel>().unwrap(),
         expectation: None,
@@ -229,7 +230,15 @@ fn about() -> About {
         nbdfuse: String::new(),
         took_us: 0,
     };
-    About { kernel: "6.1".into(), attached, journal: Vec::new(), steps: 0, workload_ms: 0, took_ms: 0 }
+    About {
+        kernel: "6.1".into(),
+        attached,
+        journal: Vec::new(),
+        steps: 0,
+        workload_ms: 0,
+        took_ms: 0,
+        summary: Default::default(),
+    }
 }
 
 #[test]
@@ -238,7 +247,7 @@ fn guests_that_break_are_broken_with_their_consoles_and_the_rest_is_judged() {
     let place = tempfile::tempdir().unwrap();
     let (cell, folder) = (cell(), CellFolder { path: place.path().into() });
     let recording = recording(&cell, &folder);
-    let plan = plan_cell(&cell, &folder, &recording).unwrap();
+    let plan = plan_cell(&cell, &folder, &recording, &about()).unwrap();
     assert_eq!(plan.entries.len(), 3);
     let fates = [Fate::NeverBoots, Fate::Panics, Fate::Hangs, Fate::Floods, Fate::Lives];
     let rig = Unruly { guest, late, fates: Mutex::new(fates.into()) };
@@ -286,7 +295,7 @@ fn a_cell_is_given_up_when_no_guest_starts_any_more() {
     let place = tempfile::tempdir().unwrap();
     let (cell, folder) = (cell(), CellFolder { path: place.path().into() });
     let recording = recording(&cell, &folder);
-    let plan = plan_cell(&cell, &folder, &recording).unwrap();
+    let plan = plan_cell(&cell, &folder, &recording, &about()).unwrap();
     let rig = Unruly { guest, late, fates: Mutex::new([Fate::NeverBoots; 6].into()) };
     let about = about();
     let job = Job {
@@ -320,7 +329,9 @@ fn a_panic_in_recovery_is_a_finding() {
     assert!(ran.status.success(), "{ran:?}");
     let image = image_of(&path);
     let mut seat = seat(guest.spawn().unwrap(), &image);
-    let Ok(Examined::Stopped(evidence)) = examine(&mut seat, &cell(), &LIMITS) else { panic!("it panics") };
+    let Ok(Examined::Stopped(evidence)) = examine(&mut seat, &cell(), Extent::Everything, &LIMITS) else {
+        panic!("it panics")
+    };
     let oracle = powerfail_workloads::Oracle::new(&cell().spec, cell().promises());
     let findings = powerfail::check::findings(&evidence, &oracle);
     let [finding] = &findings[..] else { panic!("{findings:#?}") };
@@ -348,7 +359,7 @@ fn a_hang_in_recovery_is_a_finding_as_long_as_the_drive_owes_nothing() {
     )
     .unwrap();
     let limits = Limits { mount: Duration::from_secs(3), ..LIMITS };
-    match examine(&mut seat, &cell(), &limits) {
+    match examine(&mut seat, &cell(), Extent::Everything, &limits) {
         Ok(Examined::Stopped(evidence)) => {
             assert!(matches!(evidence.recovery, Some(Mounting::TimedOut { seconds: 3 })), "{evidence:?}");
             assert!(evidence.crash.is_none());
@@ -371,7 +382,7 @@ fn a_mount_that_waits_for_the_drive_is_broken() {
     let seat = Seat { agent, source: source(silent.port), served: None };
     let limits = Limits { mount: Duration::from_secs(3), ..LIMITS };
     let mut seat = seat;
-    let broke = examine(&mut seat, &cell(), &limits).expect_err("no verdict");
+    let broke = examine(&mut seat, &cell(), Extent::Everything, &limits).expect_err("no verdict");
     assert!(broke.reason.contains("the disk owes") && !broke.reason.contains("owes 0"), "{}", broke.reason);
     drop(seat);
 }
