@@ -52,6 +52,6 @@ mod tests {
         assert_eq!(v1.value(), 0x0376_E6E7);
         // The check value of CRC-32C, without its last inversion.
         assert_eq!(crc32c(!0, b"123456789"), !0xE306_9283);
-        assert_eq!(crc32c_around(!0, b"12\0\0\0\0789", 2), crc32c_around(!0, b"12xxxx789", 2));
+        assert_eq!(crc32c_around(!0, b"12\x00\x00\x00\x00789", 2), crc32c_around(!0, b"12xxxx789", 2));
     }
 }

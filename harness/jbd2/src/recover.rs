@@ -73,6 +73,19 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// A replay that writes nothing.
+    pub fn nothing(block_size: u32) -> Replay {
+        Replay {
+            block_size,
+            nothing: None,
+            writes: BTreeMap::new(),
+            transactions: Vec::new(),
+            revoked: Vec::new(),
+            superblock: Vec::new(),
+            fast_commit: None,
+        }
+    }
+
     /// The contents of a block that goes home; `blocks` is the image that was replayed. None if it is another.
     pub fn contents(&self, blocks: &dyn Blocks, write: &Write) -> Option<Vec<u8>> {
         let mut bytes = block(blocks, self.block_size, write.place)?;
@@ -108,15 +121,7 @@ pub fn replay_by(rules: Rules, blocks: &dyn Blocks) -> Result<Replay, Refused> {
         (0, true) => Some(NoRecovery::Empty),
         _ => None,
     };
-    let mut replay = Replay {
-        block_size: sb.block_size,
-        nothing,
-        writes: BTreeMap::new(),
-        transactions: Vec::new(),
-        revoked: Vec::new(),
-        superblock: Vec::new(),
-        fast_commit: None,
-    };
+    let mut replay = Replay { nothing, ..Replay::nothing(sb.block_size) };
     if replay.nothing.is_some() {
         replay.superblock = bytes[..crate::journal_super::LENGTH].to_vec();
         return Ok(replay);

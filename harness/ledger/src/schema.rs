@@ -130,11 +130,13 @@ pub enum FindingKind {
     Quiet,
     /// A witness of the drive model itself failed (drives that lie).
     Witness,
+    /// The kernel, e2fsck and the harness's own replay of one journal do not come to the same blocks.
+    ReplayDiffers,
 }
 
 impl FindingKind {
     /// All kinds, in the order of the checks.
-    pub const ALL: [FindingKind; 7] = [
+    pub const ALL: [FindingKind; 8] = [
         FindingKind::Mounts,
         FindingKind::Kernel,
         FindingKind::Walk,
@@ -142,6 +144,7 @@ impl FindingKind {
         FindingKind::Fsck,
         FindingKind::Quiet,
         FindingKind::Witness,
+        FindingKind::ReplayDiffers,
     ];
 
     /// The name as it stands in the ledger.
@@ -154,6 +157,7 @@ impl FindingKind {
             FindingKind::Fsck => "fsck",
             FindingKind::Quiet => "quiet",
             FindingKind::Witness => "witness",
+            FindingKind::ReplayDiffers => "replay-differs",
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::folder::Usage;
 use crate::kernels::Kernel;
 use crate::plan_again::PlanArgs;
 use crate::progress::say;
+use crate::recoveries::RecoveriesArgs;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
 use crate::verbs_matrix::MatrixArgs;
@@ -105,6 +106,16 @@ pub enum Verb {
         #[arg(short, long)]
         output: PathBuf,
     },
+    /// List the journal of an ext3 or ext4 image as a table
+    Journal {
+        /// The image: a file, or a device that is not mounted
+        image: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replay the journals of crash states by kernel, e2fsck and powerfail itself, and compare block by block
+    Recoveries(RecoveriesArgs),
     /// Serve a drive to use by hand, whose power can be cut
     Serve(ServeArgs),
     /// Cut the power of a served drive, restore it, look at it

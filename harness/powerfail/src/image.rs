@@ -156,7 +156,10 @@ impl Image {
     }
 
     /// The allocated parts of the file, in bytes.
-    fn extents(&self) -> io::Result<Vec<(u64, u64)>> {
+    ///
+    /// # Errors
+    /// If the system can't say.
+    pub fn extents(&self) -> io::Result<Vec<(u64, u64)>> {
         let size = self.map.len() as u64;
         let mut extents = Vec::new();
         let mut at = 0;

@@ -7,6 +7,7 @@
 //!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
 //!   run         the three in turn, resumable; report: ledger -> table, page
 //!   replay      a casebook or a recipe -> the same verdict
+//!   journal     an image -> its journal as a table; recoveries: kernel, e2fsck and jbd2 replay alike
 //!   serve, ctl  a drive to use by hand: attach, use, cut, restore, look
 //! ```
 
@@ -24,6 +25,7 @@ pub mod exploring;
 pub mod filesystems;
 pub mod folder;
 pub mod image;
+pub mod journal_cmd;
 pub mod kernels;
 pub mod live;
 pub mod matrix;
@@ -34,6 +36,7 @@ pub mod progress;
 pub mod record;
 pub mod recording_cmd;
 pub mod recording_file;
+pub mod recoveries;
 pub mod replay;
 pub mod results;
 pub mod rigs;

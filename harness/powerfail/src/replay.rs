@@ -34,6 +34,19 @@ impl Target {
     pub fn cell(&self) -> &Cell {
         &self.cell
     }
+
+    /// Its recipe.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// Its recording.
+    ///
+    /// # Errors
+    /// [`Usage`] if it is not the recipe's.
+    pub fn recording(&self) -> anyhow::Result<Mapped> {
+        open_recording(self)
+    }
 }
 
 /// What a replay found.

@@ -16,7 +16,7 @@ use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Effort, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, plan_again, recording_cmd, replay, serve, verbs_matrix, verbs_results};
+use crate::{bench, journal_cmd, plan_again, recording_cmd, recoveries, replay, serve, verbs_matrix, verbs_results};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -53,6 +53,8 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             say(&format!("{} is the image of that state", output.display()));
             Ok(0)
         }
+        Verb::Journal { image, json } => journal_cmd::journal(&image, json),
+        Verb::Recoveries(args) => recoveries::recoveries(&args),
         Verb::Serve(args) => serve::serve(&args),
         Verb::Ctl(args) => serve::ctl(&args),
         Verb::Recording { verb } => recording(verb),

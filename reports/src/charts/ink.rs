@@ -17,7 +17,7 @@ pub(crate) struct Ink(u8);
 
 #[rustfmt::skip]
 /// Names of the inks; the page's style sheet has a variable `--NAME` for each.
-const NAMES: [&str; 44] = [
+const NAMES: [&str; 45] = [
     "text", "muted", "grid", "band", // 0
     "ok", "worse", "inconclusive", "broken", "skipped", // 4
     "heat0", "heat1", "heat2", "heat3", "heat4", "heat5", "heat6", "heat7", // 9
@@ -26,6 +26,7 @@ const NAMES: [&str; 44] = [
     "on-dark", "on-pale", // 32
     "journal", "home", "lost", "flush", "fua", "cut", "page", // 34
     "better", "series", "series-pale", // 41
+    "replay-differs", // 44
 ];
 
 impl Ink {
@@ -83,6 +84,7 @@ impl Ink {
             FindingKind::Fsck => (Ink(29), Ink::ON_DARK),
             FindingKind::Quiet => (Ink(30), Ink::ON_PALE),
             FindingKind::Witness => (Ink(31), Ink::ON_PALE),
+            FindingKind::ReplayDiffers => (Ink(44), Ink::ON_DARK),
         }
     }
 

@@ -115,6 +115,7 @@ fn finding(kind: FindingKind, dice: &mut Dice) -> Finding {
             format!("the second mount recovered again: EXT4-fs (loop{device}): recovery complete")
         }
         (FindingKind::Witness, _) => format!("write A at {block} was lost though FLUSH had returned"),
+        (FindingKind::ReplayDiffers, _) => format!("block {block} (block bitmap of group 3): e2fsck stands alone"),
     };
     Finding { kind, detail }
 }
