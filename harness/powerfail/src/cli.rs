@@ -19,6 +19,7 @@ use crate::progress::say;
 use crate::recoveries::RecoveriesArgs;
 use crate::run::Effort;
 use crate::serve::{CtlArgs, ServeArgs};
+use crate::verbs_answers::{ExplainArgs, ShrinkArgs};
 use crate::verbs_matrix::MatrixArgs;
 use crate::verbs_results::{CompareArgs, HistoryArgs, ReportArgs};
 
@@ -95,6 +96,10 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Find the few lost fragments of a violated state that matter; a casebook for a maintainer comes of it
+    Shrink(ShrinkArgs),
+    /// Say what a state lost, by the role that it had, and how that led to what is found
+    Explain(ExplainArgs),
     /// Write the image of one crash state to a file
     Materialise {
         /// The folder of a casebook, or a recipe
@@ -353,6 +358,9 @@ pub struct EffortArgs {
     /// Cells at a time; 0: one for every two processors
     #[arg(long, default_value_t = 0)]
     pub cells: usize,
+    /// In each cell, shrink and explain a state of so many groups that are wrong in the same way; 1 on host rigs, 0 in guests
+    #[arg(long, value_name = "GROUPS")]
+    pub shrink: Option<usize>,
     /// Recordings that stay when their cell is done: all, or violated, which are those of cells with a violated state
     #[arg(long, value_enum, default_value_t = Keep::All)]
     pub keep: Keep,
@@ -495,7 +503,7 @@ impl EffortArgs {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         let cells = if self.cells == 0 { (processors / 2).max(1) } else { self.cells };
         let jobs = if self.jobs == 0 { (processors * 2).div_ceil(cells) } else { self.jobs };
-        Effort { jobs, until_found: self.until_found, cells, keep: self.keep }
+        Effort { jobs, until_found: self.until_found, cells, keep: self.keep, shrink: self.shrink }
     }
 }
 

@@ -96,7 +96,7 @@ impl Recovery {
     }
 }
 
-fn text(table: &Table, layout: Option<&Layout>) -> comfy_table::Table {
+pub(crate) fn text(table: &Table, layout: Option<&Layout>) -> comfy_table::Table {
     let mut out = comfy_table::Table::new();
     out.load_style(comfy_table::presets::NOTHING)
         .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)

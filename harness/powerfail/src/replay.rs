@@ -40,6 +40,14 @@ impl Target {
         &self.recipe
     }
 
+    /// The files of its cell.
+    ///
+    /// # Errors
+    /// If the folder can't be made.
+    pub fn files(&self) -> anyhow::Result<CellFolder> {
+        self.folder.cell(&self.cell.name)
+    }
+
     /// Its recording.
     ///
     /// # Errors

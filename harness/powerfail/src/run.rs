@@ -1,6 +1,6 @@
 //! `powerfail run`: the phases one after the other, for each cell, with one ledger.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 use powerfail_drive::crash::Recipe;
 use powerfail_drive::explore::Span;
-use powerfail_ledger::{Case, CaseEnd, Contents, Header, Line, Measured, Outcome, PathKeeps, Recording, Writer};
+use powerfail_ledger::{Case, CaseEnd, Contents, Header, Line, Measured, Outcome, PathKeeps, Recording, State, Writer};
 use powerfail_reports::Tally;
 
 use crate::broken::{self, Broke};
@@ -19,6 +19,7 @@ use crate::cli::Keep;
 use crate::config::Config;
 use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
+use crate::investigate::{groups, investigate, write_index};
 use crate::kernels::Kernel;
 use crate::live::{self, Cuts};
 use crate::plan_file::{self, Entry, PlanFile};
@@ -41,12 +42,14 @@ pub struct Effort {
     pub cells: usize,
     /// Which recordings stay.
     pub keep: Keep,
+    /// Groups of violated states of which one is shrunk and explained; none: what suits the rig.
+    pub shrink: Option<usize>,
 }
 
 impl Effort {
     /// One after the other, and everything stays.
     pub fn least() -> Effort {
-        Effort { jobs: 1, until_found: false, cells: 1, keep: Keep::All }
+        Effort { jobs: 1, until_found: false, cells: 1, keep: Keep::All, shrink: None }
     }
 }
 
@@ -71,6 +74,9 @@ pub struct DiskFull {
     folder: String,
     free: u64,
 }
+
+/// Verdicts that looking into one state may take.
+const VERDICTS: u64 = 200;
 
 /// Room that a recording may need, MiB: a workload of some seconds on a fast machine.
 const NEEDED_MIB: u64 = 600;
@@ -205,6 +211,7 @@ impl Turn<'_> {
         if !left.is_empty() && !found_before {
             self.judge(cell, &files, &recording, &about, left)?;
         }
+        self.answer(cell, &files, &recording, &about)?;
         self.keeper().timeline(cell, &about, &recording, &plan)?;
         write_whole(&files.done(), b"")?;
         if self.effort.keep == Keep::Violated && !self.keeper().known.violated.contains(&cell.name) {
@@ -261,6 +268,55 @@ impl Turn<'_> {
         let value = f64::from(judged) / started.elapsed().as_secs_f64();
         let what = format!("{}: states verified", cell.name);
         self.keeper().append(&Line::Measured(Measured { what, value, unit: "per second".into() }))
+    }
+
+    /// Groups what is violated, and looks into one state of the largest groups.
+    fn answer(&self, cell: &Cell, files: &CellFolder, recording: &Mapped, about: &About) -> anyhow::Result<()> {
+        let case = cell.case(&about.kernel);
+        let states = || -> anyhow::Result<Vec<State>> {
+            let lines = powerfail_ledger::read(&self.folder.ledger_path()).map_err(|e| Usage(e.to_string()))?.lines;
+            let mut at: HashMap<String, usize> = HashMap::new();
+            let mut mine: Vec<State> = Vec::new();
+            for line in lines {
+                let Line::State(state) = line else { continue };
+                if state.case != case {
+                    continue;
+                }
+                // A later line about a state says more.
+                match at.get(&state.state) {
+                    Some(&index) => mine[index] = *state,
+                    None => {
+                        at.insert(state.state.clone(), mine.len());
+                        mine.push(*state);
+                    }
+                }
+            }
+            Ok(mine)
+        };
+        let mut known = states()?;
+        let usual = usize::from(cell.kernel == Kernel::Host);
+        let most = if cell.live { 0 } else { self.effort.shrink.unwrap_or(usual) };
+        for (_, group) in groups(known.iter()).into_iter().take(most).filter(|(_, group)| group.role.is_none()) {
+            let Some(state) = known.iter().find(|state| state.image == group.first) else { continue };
+            say(&format!("{}: looking into {}", cell.name, &group.first[..16]));
+            let rig = self.rigs.get(cell)?;
+            let job = Job { cell, folder: files, recording, about, rig: &*rig, jobs: 1, until_found: false, end: None };
+            match investigate(&job, state, VERDICTS, self.stop, |_, _| ()) {
+                Ok(found) => {
+                    say(&format!("{}: lost was {}; {}", cell.name, found.explanation.role, found.folder.display()));
+                    let (role, explanation) = (found.state.role, found.state.explanation);
+                    let line = State { role, explanation, ..state.clone() };
+                    self.keeper().append(&Line::State(Box::new(line)))?;
+                }
+                Err(error) if error.is::<Stopped>() => return Err(error),
+                // The verdicts stand without it.
+                Err(error) => say(&format!("{}: {} can't be shrunk: {error:#}", cell.name, &group.first[..16])),
+            }
+        }
+        if most > 0 {
+            known = states()?;
+        }
+        write_index(&files.path.join("casebooks"), &groups(known.iter()))
     }
 
     /// The recording of a cell, made if it is not there.

@@ -36,6 +36,11 @@ impl Signature {
         Signature(findings.iter().map(one).collect())
     }
 
+    /// The signature of the first of them alone, by which states are grouped: the others mostly follow from it.
+    pub fn main(findings: &[Finding]) -> Signature {
+        Signature::of(&findings[..findings.len().min(1)])
+    }
+
     /// Whether this says at least one thing that the other says, too.
     pub fn shares(&self, other: &Signature) -> bool {
         self.0.intersection(&other.0).next().is_some()

@@ -16,7 +16,10 @@ use crate::progress::say;
 use crate::recording_file::Mapped;
 use crate::run::{self, Effort, Until};
 use crate::stop::{Stop, Stopped};
-use crate::{bench, journal_cmd, plan_again, recording_cmd, recoveries, replay, serve, verbs_matrix, verbs_results};
+use crate::{
+    bench, journal_cmd, plan_again, recording_cmd, recoveries, replay, serve, verbs_answers, verbs_matrix,
+    verbs_results,
+};
 
 /// Does what was asked for; gives the exit code.
 ///
@@ -45,6 +48,8 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         Verb::Compare(args) => verbs_results::compare(&args),
         Verb::History(args) => verbs_results::history(&args),
         Verb::Replay { what, dir, times, json } => replayed(&what, dir.as_deref(), times, json),
+        Verb::Shrink(args) => verbs_answers::shrink(&args),
+        Verb::Explain(args) => verbs_answers::explain_state(&args),
         Verb::Materialise { what, dir, output } => {
             match &dir {
                 Some(dir) if serve::is_served(dir) => serve::materialise(&what, dir, &output)?,

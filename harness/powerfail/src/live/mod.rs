@@ -235,7 +235,7 @@ impl Cuts<'_> {
         let mut worker = Worker::with_seat(&job, seat.take());
         let judged = worker.judge(&entry)?;
         *seat = worker.into_seat();
-        line(&job, &entry, judged)
+        line(&job, &entry, judged, true)
     }
 }
 

@@ -8,6 +8,7 @@ mod examine;
 mod stopped;
 mod worker;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -25,6 +26,7 @@ use crate::progress::Progress;
 use crate::record::About;
 use crate::recording_file::Mapped;
 use crate::rigs::Rig;
+use crate::shrink::Signature;
 use crate::stop::Stop;
 
 /// What verification needs to know of a cell.
@@ -61,6 +63,7 @@ pub fn verify(
     let next = AtomicUsize::new(0);
     let mut progress = Progress::new(&job.cell.name, entries.len() as u64);
     let mut violated = 0u64;
+    let mut alike: HashMap<Signature, u64> = HashMap::new();
     std::thread::scope(|scope| -> anyhow::Result<()> {
         // Bounded: a slow ledger slows the workers instead of growing a queue.
         let (judged, results) = sync_channel::<anyhow::Result<(usize, Judged)>>(job.jobs);
@@ -85,7 +88,16 @@ pub fn verify(
         for result in results {
             // Leaving early drops the receiver, and the workers end at their next result.
             let (index, judged) = result?;
-            let line = line(job, &entries[index], judged)?;
+            let signature = match &judged.outcome {
+                Outcome::Violated { findings } => Some(Signature::main(findings)),
+                _ => None,
+            };
+            let seen = signature.map_or(0, |signature| {
+                let seen = alike.entry(signature).or_default();
+                *seen += 1;
+                *seen
+            });
+            let line = line(job, &entries[index], judged, seen <= ALIKE)?;
             let Line::State(state) = &line else { unreachable!("`line` makes states") };
             violated += u64::from(matches!(state.outcome, Outcome::Violated { .. }));
             take(&line)?;
@@ -101,13 +113,16 @@ pub fn verify(
     Ok(())
 }
 
-/// The ledger's line of a judged state; a violation's casebook is written before it.
+/// Casebooks that are written of states that are wrong in the same way; the others are counted, and replayed by recipe.
+const ALIKE: u64 = 3;
+
+/// The ledger's line of a judged state; before it a violation's casebook is written, if it is to have one.
 ///
 /// # Errors
 /// If the casebook can't be written.
-pub fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line> {
+pub fn line(job: &Job<'_>, entry: &Entry, judged: Judged, casebook: bool) -> anyhow::Result<Line> {
     let case = job.cell.case(&job.about.kernel);
-    let casebook = job.folder.casebook(&entry.image);
+    let folder = job.folder.casebook(&entry.image);
     let mut state = State {
         case,
         state: entry.state.clone(),
@@ -125,8 +140,13 @@ pub fn line(job: &Job<'_>, entry: &Entry, judged: Judged) -> anyhow::Result<Line
         took_ms: judged.took_ms,
     };
     if matches!(state.outcome, Outcome::Violated { .. }) {
-        state.replay = Some(replay_command(&casebook));
-        crate::casebook::write(&casebook, &state, &judged.evidence)?;
+        if casebook {
+            state.replay = Some(replay_command(&folder));
+            crate::casebook::write(&folder, &state, &judged.evidence)?;
+        } else {
+            let run = job.folder.path.parent().unwrap_or(&job.folder.path);
+            state.replay = Some(format!("powerfail replay '{}' --dir {}", state.state, run.display()));
+        }
     }
     Ok(Line::State(Box::new(state)))
 }
