@@ -88,6 +88,30 @@ impl Image {
         Ok(changed)
     }
 
+    /// Makes this the image that is in a file of the same size.
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn become_file(&mut self, from: &File) -> io::Result<()> {
+        self.clear_all_but(&BTreeSet::new())?;
+        const PART: usize = 1 << 20;
+        let mut part = vec![0; PART];
+        let mut at = 0;
+        while at < self.map.len() {
+            let length = PART.min(self.map.len() - at);
+            from.read_exact_at(&mut part[..length], at as u64)?;
+            // What is zeroes takes no memory.
+            for (number, page) in part[..length].chunks(PAGE as usize).enumerate() {
+                if page.iter().any(|&byte| byte != 0) {
+                    let first = at + number * PAGE as usize;
+                    self.map[first..first + page.len()].copy_from_slice(page);
+                }
+            }
+            at += length;
+        }
+        Ok(())
+    }
+
     /// The digest of the whole image, for a check against the plan's. Looks at every page that is allocated.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! `powerfail recoveries`: three recoveries, one answer.
 //!
-//! The kernel's replay (what its mount wrote up to the first flush), e2fsck's (`-E journal_only`) and our own
-//! (`powerfail-jbd2`) are compared block by block. Three programs that share no code path but the format can hardly be wrong
-//! in the same way, so who stands alone is where to look. Orphan cleanup and the bookkeeping of a mount come behind the flush
-//! and are not part of it; what is masked is listed in [`replay_mask`].
+//! The kernel's replay (what its mount wrote up to the first flush), that of `e2fsck -E journal_only`, and our own
+//! (`powerfail-jbd2`) are compared block by block. e2fsck's recovery descends from the kernel's, ours from neither; who stands
+//! alone is where to look. Orphan cleanup and the bookkeeping of a mount come behind the flush and are not part of it. e2fsck
+//! cleans up orphans even with `journal_only`; where it does, only what it wrote before it emptied the log counts. What is
+//! masked is listed in [`replay_mask`].
 
 mod compare;
 pub mod replay_mask;
@@ -11,6 +12,7 @@ mod watched;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -23,6 +25,7 @@ pub use compare::Difference;
 use crate::cell::Cell;
 use crate::doctor;
 use crate::folder::{CellFolder, Folder, Usage};
+use crate::kernels::Kernel;
 use crate::plan_file;
 use crate::progress::Progress;
 use crate::recording_file::Mapped;
@@ -34,7 +37,7 @@ use worker::{Outcome, Worker};
 /// What was asked for.
 #[derive(Debug, clap::Args)]
 pub struct RecoveriesArgs {
-    /// The folder of a run that was planned, the folder of a casebook, or a recipe (`pf1 rec=…`)
+    /// The folder of a run that was planned, the folder of a casebook, a recipe (`pf1 rec=…`), or an image in a file
     pub what: String,
     /// The folder of the run whose recording a recipe needs
     #[arg(long)]
@@ -54,6 +57,7 @@ pub struct RecoveriesArgs {
 #[derive(Debug, Default)]
 struct Tally {
     agree: u64,
+    e2fsck_watched: u64,
     refused_alike: u64,
     blocks: u64,
     transactions: u64,
@@ -74,16 +78,19 @@ pub fn recoveries(args: &RecoveriesArgs) -> anyhow::Result<u8> {
     let rigs = rigs::Pool::default();
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = if args.jobs == 0 { processors * 2 } else { args.jobs };
+    let what = Path::new(&args.what);
     let mut all = Vec::new();
-    if Path::new(&args.what).join("run.json").is_file() {
-        let folder = Folder::open(Path::new(&args.what))?;
+    if what.is_file() {
+        all.push((what.display().to_string(), of_image(what)?));
+    } else if what.join("run.json").is_file() {
+        let folder = Folder::open(what)?;
         for cell in Cell::all(&folder.config) {
             doctor::require(&cell)?;
             let files = folder.cell(&cell.name)?;
             let recipes = planned(&files, args.states)?;
             let recording = Mapped::open(&files.recording())?;
             let tally = compare_all(&cell, &recording, &*rigs.get(&cell)?, &recipes, jobs, &stop)?;
-            all.push((cell, tally));
+            all.push((cell.name, tally));
         }
     } else {
         let target = replay::target(&args.what, args.dir.as_deref())?;
@@ -92,14 +99,30 @@ pub fn recoveries(args: &RecoveriesArgs) -> anyhow::Result<u8> {
         let recipes = [target.recipe().clone()];
         let rig = rigs.get(target.cell())?;
         let tally = compare_all(target.cell(), &recording, &*rig, &recipes, 1, &stop)?;
-        all.push((target.cell().clone(), tally));
+        all.push((target.cell().name.clone(), tally));
     }
     if args.json {
-        println!("{}", serde_json::Value::Array(all.iter().map(|(cell, tally)| json(cell, tally)).collect()));
+        println!("{}", serde_json::Value::Array(all.iter().map(|(name, tally)| json(name, tally)).collect()));
     } else {
         print(&all);
     }
     Ok(exit_code(&all))
+}
+
+/// An image in a file, by the machine's own kernel.
+fn of_image(path: &Path) -> anyhow::Result<Tally> {
+    let ext4 = crate::filesystems::named("ext4").expect("it is there");
+    doctor::require_rig("host-loop", &Kernel::Host, ext4)?;
+    let usage = |why: String| Usage(format!("{}: {why}", path.display()));
+    let file = File::open(path).map_err(|error| usage(error.to_string()))?;
+    let size = file.metadata().map_err(|error| usage(error.to_string()))?.len();
+    if powerfail_drive::request::Geometry::new(size).is_none() {
+        return Err(usage(format!("an image of {size} bytes is no whole number of sectors")).into());
+    }
+    let rig = rigs::set_up("host-loop", &Kernel::Host, ext4)?;
+    let mut tally = Tally::default();
+    tally.add(path.display().to_string(), worker::look_at_image(&file, size, &*rig));
+    Ok(tally)
 }
 
 /// So many states of a plan, spread evenly over it.
@@ -164,8 +187,9 @@ fn compare_all(
 impl Tally {
     fn add(&mut self, recipe: String, outcome: anyhow::Result<Outcome>) {
         match outcome {
-            Ok(Outcome::Agree { blocks, transactions, refused }) => {
+            Ok(Outcome::Agree { blocks, transactions, refused, e2fsck_watched }) => {
                 self.agree += 1;
+                self.e2fsck_watched += u64::from(e2fsck_watched);
                 self.refused_alike += u64::from(refused);
                 self.blocks += blocks as u64;
                 self.transactions += transactions as u64;
@@ -184,7 +208,7 @@ impl Tally {
     }
 }
 
-fn exit_code(all: &[(Cell, Tally)]) -> u8 {
+fn exit_code(all: &[(String, Tally)]) -> u8 {
     match all {
         _ if all.iter().any(|(_, tally)| !tally.differ.is_empty()) => 1,
         _ if all.iter().any(|(_, tally)| !tally.broken.is_empty()) => 3,
@@ -193,7 +217,7 @@ fn exit_code(all: &[(Cell, Tally)]) -> u8 {
     }
 }
 
-fn json(cell: &Cell, tally: &Tally) -> serde_json::Value {
+fn json(name: &str, tally: &Tally) -> serde_json::Value {
     let differ: Vec<_> = tally
         .differ
         .iter()
@@ -202,14 +226,14 @@ fn json(cell: &Cell, tally: &Tally) -> serde_json::Value {
     let broken: Vec<_> =
         tally.broken.iter().map(|(state, why)| serde_json::json!({ "state": state, "reason": why })).collect();
     serde_json::json!({
-        "cell": cell.name, "compared": tally.compared(), "agree": tally.agree,
-        "refused_alike": tally.refused_alike, "blocks": tally.blocks, "transactions": tally.transactions,
+        "cell": name, "compared": tally.compared(), "agree": tally.agree,
+        "e2fsck_watched": tally.e2fsck_watched, "refused_alike": tally.refused_alike, "blocks": tally.blocks, "transactions": tally.transactions,
         "differ": differ, "not_compared": tally.not_compared, "broken": broken,
         "masked": replay_mask::reasons().collect::<Vec<_>>(),
     })
 }
 
-fn print(all: &[(Cell, Tally)]) {
+fn print(all: &[(String, Tally)]) {
     let mut table = comfy_table::Table::new();
     table
         .load_style(comfy_table::presets::NOTHING)
@@ -225,9 +249,9 @@ fn print(all: &[(Cell, Tally)]) {
             "blocks",
             "transactions",
         ]);
-    for (cell, tally) in all {
+    for (name, tally) in all {
         table.add_row([
-            cell.name.clone(),
+            name.clone(),
             tally.compared().to_string(),
             tally.agree.to_string(),
             tally.refused_alike.to_string(),
@@ -239,15 +263,21 @@ fn print(all: &[(Cell, Tally)]) {
         ]);
     }
     println!("{table}");
-    for (cell, tally) in all {
+    for (name, tally) in all {
+        if tally.e2fsck_watched > 0 {
+            let states = tally.e2fsck_watched;
+            println!(
+                "{name}: of {states} only what e2fsck wrote before it emptied the log: it cleans up orphans too, whatever it is told"
+            );
+        }
         for (reason, states) in &tally.not_compared {
-            println!("{}: {states} not compared: {reason}", cell.name);
+            println!("{name}: {states} not compared: {reason}");
         }
         for (state, finding, _) in &tally.differ {
-            println!("{}: {}: {}\n  {state}", cell.name, finding.kind.name(), finding.detail);
+            println!("{name}: {}: {}\n  {state}", finding.kind.name(), finding.detail);
         }
         for (state, reason) in &tally.broken {
-            println!("{}: broken: {reason}\n  {state}", cell.name);
+            println!("{name}: broken: {reason}\n  {state}");
         }
     }
     println!("not compared in any state:");

@@ -60,11 +60,15 @@ const AFTER_REFUSAL: &[Field] = &[
     Field { bytes: 0x194..0x200, bits: None, reason: "s_error_count and following: e2fsck notes its error" },
 ];
 
-/// Whether a block of a recovery is compared at all; if not, why.
-pub fn left_out(role: &HomeRole, who: Who, refused: bool) -> Option<&'static str> {
+/// Whether a block of a recovery is compared at all; if not, why. `watched`: of e2fsck only what it wrote before it emptied the log
+/// is known.
+pub fn left_out(role: &HomeRole, who: Who, watched: bool, refused: bool) -> Option<&'static str> {
     match (role, who) {
         (HomeRole::Journal { log: powerfail_jbd2::LogBlock(0) }, Who::Kernel) => {
             Some("the kernel empties the log behind the flush that ends its replay")
+        }
+        (HomeRole::Journal { log: powerfail_jbd2::LogBlock(0) }, Who::E2fsck) if watched => {
+            Some("e2fsck empties the log behind the flush that ends its replay")
         }
         (HomeRole::Journal { log: powerfail_jbd2::LogBlock(0) }, _) if refused => {
             Some("after a replay that failed e2fsck empties the log, and who refuses does not")

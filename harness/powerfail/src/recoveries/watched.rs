@@ -1,5 +1,8 @@
-//! An image as a drive whose writes are kept apart from it, and watched: what was written from a mount on until its first
-//! flush is what the kernel's replay wrote.
+//! An image as a drive whose writes are kept apart from it, and watched: what a replay wrote ends with a flush.
+//!
+//! Of a mount it is the first one: the kernel writes nothing before its replay. e2fsck may flush before it begins to replay;
+//! but it empties the log only once the replay is flushed, so of e2fsck it is the last flush before it changes the
+//! journal's superblock (which it writes as it was before that).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -57,9 +60,11 @@ enum Watch {
     /// Nobody watches.
     #[default]
     Off,
-    /// No flush yet.
-    On,
-    /// What had been written when the first flush came.
+    /// No flush yet, and the first one counts.
+    First,
+    /// The last flush counts that comes before this page changes; with what had been written at the last one so far.
+    Before(u64, Option<Pages>),
+    /// What had been written when the flush came that counts.
     Flushed(Pages),
 }
 
@@ -75,23 +80,37 @@ impl Watched {
         *self.lock() = State::default();
     }
 
-    /// Watches from now on.
+    /// Watches from now on, until the first flush.
     pub(super) fn watch(&self) {
-        self.lock().watch = Watch::On;
+        self.lock().watch = Watch::First;
     }
 
-    /// What was written before the first flush since [`Watched::watch`]; with whether there was one. Without, it is all
-    /// that was written.
+    /// Watches from now on, until the last flush before the page that holds a byte changes.
+    pub(super) fn watch_until_before(&self, byte: u64) {
+        self.lock().watch = Watch::Before(byte / PAGE, None);
+    }
+
+    /// What had been written at the flush that counts; with whether there was one. Without, it is all that was written.
     pub(super) fn seen(&self) -> (Pages, bool) {
         let mut state = self.lock();
         match std::mem::take(&mut state.watch) {
-            Watch::Flushed(pages) => (pages, true),
-            Watch::On | Watch::Off => (state.pages.clone(), false),
+            Watch::Flushed(pages) | Watch::Before(_, Some(pages)) => (pages, true),
+            Watch::First | Watch::Before(_, None) | Watch::Off => (state.pages.clone(), false),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no caller panics while it holds the pages")
+    }
+
+    /// What a host reads of a page; empty if it is not all on the drive.
+    fn page(&self, pages: &Pages, number: u64) -> Vec<u8> {
+        let mut bytes = vec![0; PAGE as usize];
+        match self.below.read_exact_at(&mut bytes, number * PAGE) {
+            Ok(()) => cover(pages, number * PAGE, &mut bytes),
+            Err(_) => bytes.clear(),
+        }
+        bytes
     }
 
     fn write(&self, state: &mut State, offset: u64, length: u64, data: Option<&[u8]>) -> std::io::Result<()> {
@@ -133,14 +152,25 @@ impl Device for Watched {
             Command::Write => Some(request.data),
             Command::Trim | Command::WriteZeroes => None,
             Command::Flush => {
-                if matches!(state.watch, Watch::On) {
-                    state.watch = Watch::Flushed(state.pages.clone());
+                match state.watch {
+                    Watch::First => state.watch = Watch::Flushed(state.pages.clone()),
+                    Watch::Before(page, _) => state.watch = Watch::Before(page, Some(state.pages.clone())),
+                    Watch::Off | Watch::Flushed(_) => {}
                 }
                 return Ok(Receipt::for_event(0));
             }
             Command::Read | Command::Cache => return Ok(Receipt::for_event(0)),
         };
         // An image that can't be read is as bad as a recording that can't be written: the drive says so.
+        // An image that can't be read is as bad as a recording that can't be written: the drive says so.
+        if let Watch::Before(page, last) = &mut state.watch {
+            let (page, last) = (*page, last.take());
+            let before = self.page(&state.pages, page);
+            let written = self.write(&mut state, request.offset, request.length, data);
+            let changed = before != self.page(&state.pages, page);
+            state.watch = if changed { last.map_or(Watch::Off, Watch::Flushed) } else { Watch::Before(page, last) };
+            return written.map(|()| Receipt::for_event(0)).map_err(|_| Refusal::RecordingFailed);
+        }
         let written = self.write(&mut state, request.offset, request.length, data);
         written.map(|()| Receipt::for_event(0)).map_err(|_| Refusal::RecordingFailed)
     }
@@ -176,6 +206,20 @@ mod tests {
 
     fn request(command: Command, offset: u64, data: &[u8]) -> Request<'_> {
         Request { command, offset, length: data.len() as u64, fua: false, data }
+    }
+
+    #[test]
+    fn the_last_flush_before_a_page_changes_counts() {
+        let image = Image::new(4 * 4096).unwrap();
+        let drive = Watched::new(&image).unwrap();
+        drive.watch_until_before(2 * 4096 + 7);
+        for (page, byte) in [(0, 1), (2, 0), (1, 2), (2, 3), (3, 4)] {
+            let _ = drive.receive(&request(Command::Write, page * 4096, &[byte; 512])).unwrap();
+            let _ = drive.receive(&request(Command::Flush, 0, &[])).unwrap();
+        }
+        let (pages, flushed) = drive.seen();
+        assert!(flushed);
+        assert_eq!(pages.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One state, recovered three times: by the kernel at a mount of a watched drive, by e2fsck, and by our own replay.
 
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +9,11 @@ use anyhow::{Context, bail};
 use powerfail_agent::protocol::{Source, ToolRan};
 use powerfail_drive::crash::Recipe;
 use powerfail_drive::explore::Walk;
-use powerfail_jbd2::{Error, Layout, NoRecovery, Refused, Rules, Why, replay_by};
+use powerfail_jbd2::{Error, Layout, LogBlock, NoRecovery, Refused, Rules, Why, replay_by};
 use powerfail_nbd::{Config, Exports, Farewell, Handle};
 use powerfail_rig::{MountOutcome, UnmountOutcome};
 
-use super::compare::{Difference, End, Three, compare};
+use super::compare::{Difference, End, Left, Three, compare};
 use super::replay_mask::Who;
 use super::watched::{Pages, Watched};
 use crate::cell::Cell;
@@ -35,6 +37,8 @@ pub(super) enum Outcome {
         transactions: usize,
         /// All three refused, and wrote the same before.
         refused: bool,
+        /// e2fsck did more than to replay, so only what it wrote before it emptied the log was compared.
+        e2fsck_watched: bool,
     },
     /// They did not: a finding.
     Differ {
@@ -88,23 +92,63 @@ impl<'a> Worker<'a> {
         Worker { cell, recording, rig, name, walk: None, tools: None }
     }
 
-    /// Recovers a state three times, and compares.
+    /// Recovers a state three times, and compares. A failure of the harness is tried once more, with a new agent.
     ///
     /// # Errors
-    /// If the recipe is none of this recording's, or the harness fails.
+    /// If the recipe is none of this recording's, or the harness fails again.
     pub(super) fn look(&mut self, recipe: &Recipe) -> anyhow::Result<Outcome> {
-        let outcome = self.recover(recipe);
-        if outcome.is_err() {
+        let mut outcome = self.recover(recipe);
+        if outcome.as_ref().is_err_and(|error| !error.is::<Usage>()) {
             // Nobody knows in what state the agent is.
+            self.tools = None;
+            outcome = self.recover(recipe);
+        }
+        if outcome.is_err() {
             self.tools = None;
         }
         outcome
     }
 
     fn recover(&mut self, recipe: &Recipe) -> anyhow::Result<Outcome> {
-        self.make(recipe)?;
-        let cell = self.cell;
-        let tools = self.tools.as_mut().expect("just made");
+        self.go_to(recipe)?;
+        if self.tools.is_none() {
+            let size = self.cell.header.geometry.bytes();
+            self.tools = Some(Tools::new(size, self.rig, &self.name)?);
+        }
+        let (Some(walk), Some(tools)) = (&self.walk, &mut self.tools) else { unreachable!("both were just made") };
+        let recording = self.recording.bytes();
+        tools.recover(self.cell.fs.kernel_name(), &mut |image| {
+            image.become_state(&walk.history, recording, &recipe.kept, recipe.order).map(|_| ())
+        })
+    }
+
+    fn go_to(&mut self, recipe: &Recipe) -> anyhow::Result<()> {
+        if self.walk.as_ref().is_none_or(|walk| walk.history.next_event() > recipe.cut) {
+            self.walk = Some(Walk::new(self.recording.bytes(), recipe.drive)?);
+        }
+        let walk = self.walk.as_mut().expect("just made");
+        walk.advance(recipe.cut)?;
+        if walk.history.loose().len() != recipe.kept.len() || walk.history.next_event() != recipe.cut {
+            bail!(Usage("the recipe is of another recording or another drive".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Recovers the image in a file three times, and compares.
+///
+/// # Errors
+/// If it can't be read, or the harness fails.
+pub(super) fn look_at_image(file: &File, size: u64, rig: &dyn Rig) -> anyhow::Result<Outcome> {
+    let mut tools = Tools::new(size, rig, "image-recoveries")?;
+    tools.recover("ext4", &mut |image| image.become_file(file))
+}
+
+impl Tools {
+    /// Recovers what `make` makes of an image.
+    fn recover(&mut self, driver: &str, make: &mut dyn FnMut(&mut Image) -> io::Result<()>) -> anyhow::Result<Outcome> {
+        make(&mut self.image).context("can't make the image")?;
+        let tools = self;
         let ours = replay_by(tools.rules, &tools.image.bytes());
         if let Some(reason) = nothing_to_compare(&ours) {
             return Ok(Outcome::NotCompared { reason });
@@ -113,8 +157,19 @@ impl<'a> Worker<'a> {
             Ok(layout) => layout,
             Err(error) => return Ok(Outcome::NotCompared { reason: error.to_string() }),
         };
-        let (kernel, pages) = tools.by_kernel(cell.fs.kernel_name())?;
-        let e2fsck = tools.by_e2fsck()?;
+        let (kernel, pages) = tools.by_kernel(driver)?;
+        make(&mut tools.checked).context("can't make the image")?;
+        let alone = tools.by_e2fsck()?;
+        let watched = match &alone {
+            Some(_) => None,
+            None => Some(tools.by_watched_e2fsck(&layout)?),
+        };
+        let extents = tools.checked.extents()?;
+        let e2fsck = match (alone, &watched) {
+            (_, Some((end, pages))) => (end.clone(), Left::Pages(pages)),
+            (Some(end), None) => (end, Left::Image { bytes: tools.checked.bytes(), extents: &extents }),
+            (None, None) => unreachable!("one of the two"),
+        };
         let (end, replay) = match &ours {
             Ok(replay) => (None, Some(replay)),
             Err(refused) => (Some(refused.why.to_string()), refused.partial.as_deref()),
@@ -122,8 +177,7 @@ impl<'a> Worker<'a> {
         let comparison = compare(&Three {
             before: tools.image.bytes(),
             kernel: (kernel, &pages),
-            e2fsck: (e2fsck, tools.checked.bytes()),
-            e2fsck_extents: &tools.checked.extents()?,
+            e2fsck,
             ours: (End { who: Who::Ours, refused: end }, replay),
             layout: &layout,
         });
@@ -133,35 +187,14 @@ impl<'a> Worker<'a> {
                 blocks: comparison.blocks,
                 transactions: replay.map_or(0, |replay| replay.transactions.len()),
                 refused: comparison.refused,
+                e2fsck_watched: watched.is_some(),
             },
         })
-    }
-
-    /// Makes both images the state's.
-    fn make(&mut self, recipe: &Recipe) -> anyhow::Result<()> {
-        if self.walk.as_ref().is_none_or(|walk| walk.history.next_event() > recipe.cut) {
-            self.walk = Some(Walk::new(self.recording.bytes(), recipe.drive)?);
-        }
-        let walk = self.walk.as_mut().expect("just made");
-        walk.advance(recipe.cut)?;
-        if walk.history.loose().len() != recipe.kept.len() || walk.history.next_event() != recipe.cut {
-            bail!(Usage("the recipe is of another recording or another drive".into()));
-        }
-        if self.tools.is_none() {
-            self.tools = Some(Tools::new(self.cell, self.rig, &self.name)?);
-        }
-        let tools = self.tools.as_mut().expect("just made");
-        let recording = self.recording.bytes();
-        for image in [&mut tools.image, &mut tools.checked] {
-            image.become_state(&walk.history, recording, &recipe.kept, recipe.order).context("can't make the image")?;
-        }
-        Ok(())
     }
 }
 
 impl Tools {
-    fn new(cell: &Cell, rig: &dyn Rig, name: &str) -> anyhow::Result<Tools> {
-        let size = cell.header.geometry.bytes();
+    fn new(size: u64, rig: &dyn Rig, name: &str) -> anyhow::Result<Tools> {
         let (image, checked) = (Image::new(size)?, Image::new(size)?);
         let seat = rig.seat(&checked)?;
         let watched = Arc::new(Watched::new(&image)?);
@@ -203,38 +236,68 @@ impl Tools {
         Ok((End { who: Who::Kernel, refused }, pages))
     }
 
-    fn by_e2fsck(&mut self) -> anyhow::Result<End> {
+    /// None: it did more than to replay. Even with `journal_only` it cleans up orphans.
+    fn by_e2fsck(&mut self) -> anyhow::Result<Option<End>> {
+        let ran = self.tool(E2FSCK)?;
+        if lines(&ran).any(|line| line.contains("orphan")) {
+            return Ok(None);
+        }
+        Ok(Some(End { who: Who::E2fsck, refused: refusal(&ran)? }))
+    }
+
+    /// e2fsck on the watched drive: its replay ends with a flush too, before it empties the log and goes on to orphans and
+    /// to its own bookkeeping.
+    fn by_watched_e2fsck(&mut self, layout: &Layout) -> anyhow::Result<(End, Pages)> {
+        let journal = layout.journal().and_then(|journal| journal.place(LogBlock(0)));
+        let journal = journal.context("a file system whose journal was replayed has one")?;
+        self.watched.reset();
+        let agent = &mut self.seat.agent;
+        agent.attach(self.source.clone(), LIMIT)?;
+        self.watched.watch_until_before(journal.0 * u64::from(layout.superblock.block_size));
+        let ran = agent.tool(E2FSCK, LIMIT)?;
+        let (pages, flushed) = self.watched.seen();
+        agent.detach(LIMIT)?;
+        if !flushed {
+            bail!("e2fsck ended without a flush, so nobody knows where its replay ended");
+        }
+        Ok((End { who: Who::E2fsck, refused: refusal(&ran)? }, pages))
+    }
+
+    fn tool(&mut self, argv: &[&str]) -> anyhow::Result<ToolRan> {
         let agent = &mut self.seat.agent;
         agent.attach(self.seat.source.clone(), LIMIT)?;
-        let ran = agent.tool(E2FSCK, LIMIT)?;
+        let ran = agent.tool(argv, LIMIT)?;
         agent.detach(LIMIT)?;
-        Ok(End { who: Who::E2fsck, refused: refusal(&ran)? })
+        Ok(ran)
     }
 }
 
-/// It replays the journal and does nothing else.
+/// It replays the journal, and cleans up orphans.
 const E2FSCK: &[&str] = &["e2fsck", "-E", "journal_only", "-y", "{device}"];
 
 /// What e2fsck says when a replay fails; its exit code does not tell.
 const REFUSALS: &[&str] = &[
     "Journal checksum error found",
     "Journal corrupted in",
-    "while recovering journal of",
+    "while recovering journal",
     "was corrupt, replay was aborted",
     "journal superblock is corrupt",
 ];
 
 /// Why e2fsck's replay failed, if it did.
 fn refusal(ran: &ToolRan) -> anyhow::Result<Option<String>> {
-    let said = || ran.stdout.lines().chain(ran.stderr.lines()).map(str::trim);
-    if let Some(line) = said().find(|line| REFUSALS.iter().any(|refusal| line.contains(refusal))) {
+    if let Some(line) = lines(ran).find(|line| REFUSALS.iter().any(|refusal| line.contains(refusal))) {
         return Ok(Some(line.to_owned()));
     }
     match ran.code {
         // 0: nothing to do; 1 and 2: it did something.
         Some(0..=2) => Ok(None),
-        _ => bail!("{} failed: {}", E2FSCK.join(" "), said().collect::<Vec<_>>().join(" | ")),
+        _ => bail!("e2fsck failed: {}", lines(ran).collect::<Vec<_>>().join(" | ")),
     }
+}
+
+fn lines(ran: &ToolRan) -> impl Iterator<Item = &str> {
+    ran.stdout.lines().chain(ran.stderr.lines()).map(str::trim)
 }
 
 /// Whether a state has nothing to compare, and why.
