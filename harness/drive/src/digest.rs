@@ -48,3 +48,33 @@ impl fmt::Display for Digest {
         self.0.iter().try_for_each(|lane| write!(f, "{lane:016x}"))
     }
 }
+
+/// The text is no digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is 64 hexadecimal digits")]
+pub struct NotADigest;
+
+impl std::str::FromStr for Digest {
+    type Err = NotADigest;
+
+    fn from_str(text: &str) -> Result<Digest, NotADigest> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(NotADigest);
+        }
+        let lane = |at: usize| u64::from_str_radix(&text[at * 16..at * 16 + 16], 16).expect("hexadecimal");
+        Ok(Digest([lane(0), lane(1), lane(2), lane(3)]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_back() {
+        let digest = Digest::of_sector(Lba(7), &[9; 512]).minus(Digest::of_sector(Lba(8), &[1; 512]));
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        assert_eq!("12".parse::<Digest>(), Err(NotADigest));
+        assert_eq!("+".repeat(64).parse::<Digest>(), Err(NotADigest));
+    }
+}

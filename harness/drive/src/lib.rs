@@ -48,5 +48,6 @@ pub mod log_writes;
 pub mod pages;
 pub mod recording;
 pub mod request;
+pub mod thin;
 pub mod units;
 pub mod versions;

@@ -40,6 +40,8 @@ pub struct Axes {
     pub states: u64,
     /// Seconds that judging one cell may take; none: until all its states are judged.
     pub limit_s: Option<u64>,
+    /// Crashes of the deepest states.
+    pub depth: u32,
     /// Who makes them.
     pub exploring: Exploring,
     /// What is expected of all these cells, if not what the file systems say.
@@ -129,6 +131,7 @@ impl Axes {
             seed: cell_seed,
             states: self.states,
             limit_s: self.limit_s,
+            depth: self.depth,
             live: false,
             exploring: self.exploring.clone(),
             rig: rig.into(),

@@ -42,8 +42,12 @@ pub struct Cell {
     pub spec: Spec,
     /// The cell's seed.
     pub seed: Seed,
-    /// Distinct images to judge; of a live cell, power cuts.
+    /// Distinct images to judge, of one crash each; of a live cell, power cuts.
     pub states: u64,
+    /// Crashes of the deepest states.
+    pub depth: u32,
+    /// Distinct images to judge at each depth below the first.
+    pub deeper_states: u64,
     /// How long judging them may take; none: no limit.
     pub limit: Option<Duration>,
     /// Each state is a power cut of the whole machine ([`crate::live`]).
@@ -73,6 +77,7 @@ impl Cell {
         let unit = config.unit().unwrap_or(mode.unit);
         let geometry = Geometry::new(config.drive.size).expect("checked when the options were read");
         let cache = Cache { bytes: config.drive.cache_bytes, policy: config.drive.policy(config.seed) };
+        let (states, deeper_states) = crate::depth::shares(config.states, config.depth);
         let hold = (config.drive.hold_depth > 0 && !mode.write_cache).then(|| Hold {
             seed: config.seed.at("hold", &[]),
             depth: config.drive.hold_depth,
@@ -89,7 +94,9 @@ impl Cell {
             hold,
             spec: config.workload.clone(),
             seed: config.seed,
-            states: config.states,
+            states,
+            depth: config.depth,
+            deeper_states,
             limit: config.limit_s.map(Duration::from_secs),
             live: config.live,
             exploring: config.exploring.clone(),

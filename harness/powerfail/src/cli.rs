@@ -255,6 +255,9 @@ pub struct RunArgs {
     /// Distinct images to judge, for each mode
     #[arg(long, default_value_t = 200)]
     pub states: u64,
+    /// Crashes of a state: 2 cuts recoveries too, 3 also the recoveries from those; each depth has a quarter of the states
+    #[arg(long, default_value_t = 1)]
+    pub depth: u32,
     /// Judge no longer than this, in each cell, such as 10m; the states that were judged are spread over the recording
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub limit: Option<Duration>,
@@ -429,6 +432,7 @@ impl RunArgs {
             rigs,
             seeds: vec![self.seed],
             states: self.states,
+            depth: self.depth,
             limit_s: self.limit.map(|limit| limit.as_secs().max(1)),
             exploring: self.explore.exploring()?.unwrap_or_default(),
             expectation: None,

@@ -59,6 +59,9 @@ pub struct CellConfig {
     pub states: u64,
     /// Seconds that judging them may take; none: no limit.
     pub limit_s: Option<u64>,
+    /// Crashes of the deepest states: 1, or more with crashes during recovery ([`crate::depth`]).
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub depth: u32,
     /// Each state is a power cut of the whole machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
@@ -71,6 +74,14 @@ pub struct CellConfig {
     pub kernel: Kernel,
     /// What is expected, if the file system's own expectation is not what counts.
     pub expectation: Option<Expectation>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(depth: &u32) -> bool {
+    *depth == 1
 }
 
 /// A drive.
@@ -135,6 +146,19 @@ impl CellConfig {
         }
         if self.states == 0 {
             bail!("--states 0 judges nothing; say at least 1");
+        }
+        if !(1..=crate::depth::DEEPEST).contains(&self.depth) {
+            bail!(
+                "--depth {} can't be; 1 is no crash during recovery, and {} the most",
+                self.depth,
+                crate::depth::DEEPEST
+            );
+        }
+        if self.depth > 1 && crate::depth::shares(self.states, self.depth).1 == 0 {
+            bail!("of {} states none is left for a crash during recovery; say at least --states 4", self.states);
+        }
+        if self.depth > 1 && self.live {
+            bail!("live cuts have no depth: each ends with a recovery that nobody cuts; leave out --depth or --live");
         }
         self.exploring.check()?;
         if !rigs::NAMES.contains(&self.rig.as_str()) {

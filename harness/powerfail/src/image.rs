@@ -62,9 +62,28 @@ impl Image {
         kept: &[bool],
         order: Order,
     ) -> io::Result<u64> {
+        let mut known = BTreeSet::new();
+        let mut changed = self.set_units(history, recording, (kept, order), &mut known);
+        changed += self.clear_all_but(&known)?;
+        Ok(changed)
+    }
+
+    /// Puts what a state of `history` has written over what is here; gives the bytes that had to be changed. Of a page of
+    /// which the history knows a part, the rest becomes zeroes.
+    pub fn overlay(&mut self, history: &History, recording: &[u8], kept: &[bool], order: Order) -> u64 {
+        self.set_units(history, recording, (kept, order), &mut BTreeSet::new())
+    }
+
+    /// Sets every page of which a history knows a unit, and says which pages those are.
+    fn set_units(
+        &mut self,
+        history: &History,
+        recording: &[u8],
+        (kept, order): (&[bool], Order),
+        known: &mut BTreeSet<u64>,
+    ) -> u64 {
         let unit = history.description().unit;
         let mut changed = 0;
-        let mut known = BTreeSet::new();
         // Page by page, also where units are smaller: the sectors of a page that nobody wrote are zeroes, whatever the
         // last verification left there.
         let mut page: Option<(u64, Composition)> = None;
@@ -84,8 +103,7 @@ impl Image {
         if let Some((number, composition)) = page {
             changed += self.set_page(number, &composition, recording);
         }
-        changed += self.clear_all_but(&known)?;
-        Ok(changed)
+        changed
     }
 
     /// Makes this the image that is in a file of the same size.

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use powerfail_drive::crash::Recipe;
 use powerfail_ledger::{Outcome, State};
 use serde::Serialize;
 
+use crate::depth::Chain;
 use crate::explain::{Explanation, explain};
 use crate::folder::write_whole;
 use crate::shrink::{REPLAYS, Shrunk, Signature, shrink};
@@ -41,9 +41,10 @@ pub fn investigate(
     stop: &Stop,
     told: impl FnMut(u64, usize),
 ) -> anyhow::Result<Investigated> {
-    let recipe: Recipe = state.state.parse()?;
+    let chain: Chain = state.state.parse()?;
+    let recipe = chain.only()?;
     let mut worker = Worker::new(job);
-    let shrunk = shrink(&mut worker, job.recording, &recipe, most, stop, told)?;
+    let shrunk = shrink(&mut worker, job.recording, recipe, most, stop, told)?;
     let explanation = explain(job.cell, job.recording, job.about, &shrunk.recipe, &shrunk.judged)?;
     let folder = job.folder.casebook(&shrunk.image);
     let small = State {

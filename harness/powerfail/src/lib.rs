@@ -6,6 +6,7 @@
 //!   plan_file   recording -> explorers                                       => DIR/CELL/plan.jsonl
 //!   verify      recipe -> image -> agent -> evidence -> check/*              => DIR/ledger.jsonl, casebooks
 //!   run         the three in turn, resumable; report: ledger -> table, page
+//!   depth       crashes of the recoveries, planned once depth 1 was judged   => CELL/plan-2.jsonl, recoveries
 //!   replay      a casebook or a recipe -> the same verdict
 //!   journal     an image -> its journal as a table; recoveries: kernel, e2fsck and jbd2 replay alike
 //!   serve, ctl  a drive to use by hand: attach, use, cut, restore, look
@@ -19,6 +20,7 @@ pub mod cell;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod depth;
 pub mod doctor;
 pub mod evidence;
 pub mod explain;

@@ -3,6 +3,7 @@
 //! ```toml
 //! seeds = [1]                    # every cell once for each seed
 //! states = 60                    # distinct images, for each cell
+//! depth = 2                      # a quarter of the states are crashes during recovery
 //! minutes = 5                    # and no more time than that, for each cell
 //!
 //! [drive]                        # all optional
@@ -44,6 +45,7 @@ struct Matrix {
     #[serde(default = "one")]
     seeds: Vec<u64>,
     states: Option<u64>,
+    depth: Option<u32>,
     minutes: Option<u64>,
     #[serde(default)]
     drive: Drive,
@@ -86,6 +88,7 @@ struct Block {
     #[serde(default)]
     mount: String,
     states: Option<u64>,
+    depth: Option<u32>,
     explorers: Option<Spanned<Vec<String>>>,
     minutes: Option<u64>,
     #[serde(default)]
@@ -224,6 +227,7 @@ impl Block {
                 rigs: self.rigs(source, auto)?,
                 seeds: matrix.seeds.clone(),
                 states,
+                depth: self.depth.or(matrix.depth).unwrap_or(1),
                 exploring: exploring.clone(),
                 limit_s: self.minutes.or(matrix.minutes).map(|minutes| minutes * 60),
                 expectation: expectation.clone(),
@@ -460,6 +464,8 @@ expect = "open"
                 "line 3",
                 "--rig guest",
             ),
+            ("states = 8\n[[cells]]\nmodes = [\"barrier\"]\ndepth = 4\n", "line 3", "--depth 4"),
+            ("states = 3\ndepth = 2\n[[cells]]\nmodes = [\"barrier\"]\n", "line 4", "at least --states 4"),
             ("states = 1\n", "matrix", "no cell"),
         ];
         for (text, line, why) in cases {

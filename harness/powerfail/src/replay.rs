@@ -9,6 +9,7 @@ use powerfail_ledger::{Finding, Outcome};
 
 use crate::casebook;
 use crate::cell::Cell;
+use crate::depth::{Chain, overlay};
 use crate::folder::{CellFolder, Folder, Usage};
 use crate::live;
 use crate::plan_file::Entry;
@@ -22,7 +23,7 @@ use crate::verify::{Job, Judged, Worker};
 pub struct Target {
     folder: Folder,
     cell: Cell,
-    recipe: Recipe,
+    state: Chain,
     /// What was found, where it came from a casebook.
     pub expected: Option<Vec<Finding>>,
     /// The image's digest, likewise.
@@ -35,9 +36,12 @@ impl Target {
         &self.cell
     }
 
-    /// Its recipe.
-    pub fn recipe(&self) -> &Recipe {
-        &self.recipe
+    /// Its recipe: of a state of depth 1.
+    ///
+    /// # Errors
+    /// [`Usage`] if it is a crash during recovery, which has several.
+    pub fn recipe(&self) -> Result<&Recipe, Usage> {
+        self.state.only()
     }
 
     /// The files of its cell.
@@ -91,24 +95,25 @@ pub fn target(what: &str, dir: Option<&Path>) -> anyhow::Result<Target> {
     }
     let state = casebook::read(Path::new(what))?;
     let (run, cell) = casebook::place(Path::new(what))?;
-    let recipe = state.state.parse().map_err(|error| Usage(format!("{what}: {error}")))?;
+    let chain = state.state.parse().map_err(|error| Usage(format!("{what}: {error}")))?;
     let expected = match state.outcome {
         Outcome::Violated { findings } => findings,
         _ => Vec::new(),
     };
     let folder = Folder::open(&run)?;
     let cell = cell_named(&folder, &cell)?;
-    Ok(Target { folder, cell, recipe, expected: Some(expected), image: Some(state.image) })
+    Ok(Target { folder, cell, state: chain, expected: Some(expected), image: Some(state.image) })
 }
 
 fn of_recipe(text: &str, dir: &Path) -> anyhow::Result<Target> {
-    let recipe: Recipe = text.parse().map_err(|error| Usage(format!("{error}")))?;
+    let state: Chain = text.parse().map_err(|error| Usage(format!("{error}")))?;
+    let recipe = &state.first;
     let folder = Folder::open(dir)?;
     for cell in Cell::all(&folder.config) {
         let files = CellFolder { path: folder.path().join(&cell.name) };
-        let Ok(place) = live::place_of(&files, &recipe) else { continue };
+        let Ok(place) = live::place_of(&files, recipe) else { continue };
         if Mapped::open(&place.recording())?.digest().starts_with(&recipe.recording) {
-            return Ok(Target { folder, cell, recipe, expected: None, image: None });
+            return Ok(Target { folder, cell, state, expected: None, image: None });
         }
     }
     bail!(Usage(format!("no recording below {} has a BLAKE3 that begins with {}", dir.display(), recipe.recording)))
@@ -127,7 +132,7 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
     let rig = rigs::Pool::default().get(&target.cell)?;
     let files = target.folder.cell(&target.cell.name)?;
     let recording = open_recording(&target)?;
-    let about = about(&live::place_of(&files, &target.recipe)?)?;
+    let about = about(&live::place_of(&files, &target.state.first)?)?;
     let job = Job {
         cell: &target.cell,
         folder: &files,
@@ -139,7 +144,7 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
         end: None,
     };
     let entry =
-        Entry { state: target.recipe.to_string(), image: String::new(), explorer: "replay".into(), in_flight: 0 };
+        Entry { state: target.state.to_string(), image: String::new(), explorer: "replay".into(), in_flight: 0 };
     let mut all = Vec::new();
     for _ in 0..times.max(1) {
         let mut worker = Worker::new(&job);
@@ -156,19 +161,22 @@ pub fn replay(target: Target, times: u32) -> anyhow::Result<Vec<Replayed>> {
 /// If the file exists or can't be written, or the recording is not the recipe's.
 pub fn materialise(target: &Target, to: &Path) -> anyhow::Result<()> {
     let recording = open_recording(target)?;
-    let mut walk = powerfail_drive::explore::Walk::new(recording.bytes(), target.recipe.drive)?;
-    walk.advance(target.recipe.cut)?;
+    let recipe = &target.state.first;
+    let mut walk = powerfail_drive::explore::Walk::new(recording.bytes(), recipe.drive)?;
+    walk.advance(recipe.cut)?;
     let (at, loose) = (walk.history.next_event(), walk.history.loose().len());
-    if loose != target.recipe.kept.len() || at != target.recipe.cut {
+    if loose != recipe.kept.len() || at != recipe.cut {
         let text = format!(
             "the recipe is of another recording or another drive: at event {at} {loose} fragments are loose, and it says {} at {}",
-            target.recipe.kept.len(),
-            target.recipe.cut
+            recipe.kept.len(),
+            recipe.cut
         );
         bail!(Usage(text));
     }
     let mut image = crate::image::Image::new(target.cell.header.geometry.bytes())?;
-    image.become_state(&walk.history, recording.bytes(), &target.recipe.kept, target.recipe.order)?;
+    image.become_state(&walk.history, recording.bytes(), &recipe.kept, recipe.order)?;
+    let files = CellFolder { path: target.folder.path().join(&target.cell.name) };
+    overlay(&mut image, &files, &target.state.deeper)?;
     compare_image(&image, target)?;
     crate::recording_cmd::whole_file(to, |file| {
         file.set_len(image.bytes().len() as u64)?;
@@ -179,10 +187,10 @@ pub fn materialise(target: &Target, to: &Path) -> anyhow::Result<()> {
 
 fn open_recording(target: &Target) -> anyhow::Result<Mapped> {
     let files = CellFolder { path: target.folder.path().join(&target.cell.name) };
-    let path = live::place_of(&files, &target.recipe)?.recording();
+    let path = live::place_of(&files, &target.state.first)?.recording();
     let usage = |why: String| Usage(format!("{}: {why}", path.display()));
     let recording = Mapped::open(&path).map_err(|error| usage(error.to_string()))?;
-    if !recording.digest().starts_with(&target.recipe.recording) {
+    if !recording.digest().starts_with(&target.state.first.recording) {
         bail!(usage("it is not the recording that the recipe was made from".into()));
     }
     target.cell.check_drive(&recording)?;
@@ -191,7 +199,7 @@ fn open_recording(target: &Target) -> anyhow::Result<Mapped> {
 }
 
 fn check_image(worker: &mut Worker<'_>, target: &Target) -> anyhow::Result<()> {
-    compare_image(worker.image(&target.recipe)?, target)
+    compare_image(worker.image_of(&target.state)?, target)
 }
 
 /// The image must be the one that was judged, bit for bit: anything else would be a verdict on something else.

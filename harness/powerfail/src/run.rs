@@ -17,6 +17,7 @@ use crate::broken::{self, Broke};
 use crate::cell::Cell;
 use crate::cli::Keep;
 use crate::config::Config;
+use crate::depth;
 use crate::doctor::{self, CantTest};
 use crate::folder::{CellFolder, Folder, Usage, write_whole};
 use crate::investigate::{groups, investigate, write_index};
@@ -211,11 +212,42 @@ impl Turn<'_> {
         if !left.is_empty() && !found_before {
             self.judge(cell, &files, &recording, &about, left)?;
         }
+        self.deeper(cell, &files, &recording, &about, &plan)?;
         self.answer(cell, &files, &recording, &about)?;
         self.keeper().timeline(cell, &about, &recording, &plan)?;
         write_whole(&files.done(), b"")?;
         if self.effort.keep == Keep::Violated && !self.keeper().known.violated.contains(&cell.name) {
             fs::remove_file(files.recording()).context("can't remove a recording that nobody needs any more")?;
+            depth::forget(&files)?;
+        }
+        Ok(())
+    }
+
+    /// Crashes during the recoveries from states that held, depth by depth.
+    fn deeper(
+        &self,
+        cell: &Cell,
+        files: &CellFolder,
+        recording: &Mapped,
+        about: &About,
+        plan: &PlanFile,
+    ) -> anyhow::Result<()> {
+        let (mut above, mut seal) = (depth::within(plan)?, plan.head.seal.clone());
+        for depth in 2..=cell.depth {
+            if self.effort.until_found && self.keeper().known.violated.contains(&cell.name) {
+                break;
+            }
+            above.retain(|entry| self.keeper().known.held.contains(&entry.state));
+            let rig = self.rigs.get(cell)?;
+            let asked = depth::Asked { cell, files, recording, rig: &*rig, depth, above: &seal };
+            let deeper = depth::plan(&asked, &above, self.stop)?;
+            say(&format!("{}: {}", cell.name, deeper.head));
+            let judged = |entry: &Entry| self.keeper().known.judged.contains(&entry.state);
+            let left: Vec<Entry> = deeper.entries.iter().filter(|entry| !judged(entry)).cloned().collect();
+            if !left.is_empty() {
+                self.judge(cell, files, recording, about, left)?;
+            }
+            (above, seal) = (deeper.entries, deeper.head.seal);
         }
         Ok(())
     }
@@ -249,6 +281,7 @@ impl Turn<'_> {
         if cell.limit.is_some() {
             interleave(&mut left);
         }
+        let share = depth::share_of_time(cell, &left);
         let rig = self.rigs.get(cell)?;
         let job = Job {
             cell,
@@ -258,7 +291,7 @@ impl Turn<'_> {
             rig: &*rig,
             jobs: self.effort.jobs,
             until_found: self.effort.until_found,
-            end: cell.limit.map(|limit| started + limit),
+            end: cell.limit.map(|limit| started + limit.mul_f64(share)),
         };
         let mut judged = 0u32;
         verify(&job, &left, self.stop, |line| {
@@ -297,7 +330,9 @@ impl Turn<'_> {
         let usual = usize::from(cell.kernel == Kernel::Host);
         let most = if cell.live { 0 } else { self.effort.shrink.unwrap_or(usual) };
         for (_, group) in groups(known.iter()).into_iter().take(most).filter(|(_, group)| group.role.is_none()) {
-            let Some(state) = known.iter().find(|state| state.image == group.first) else { continue };
+            let Some(state) = known.iter().find(|one| one.image == group.first && one.depth.is_none()) else {
+                continue;
+            };
             say(&format!("{}: looking into {}", cell.name, &group.first[..16]));
             let rig = self.rigs.get(cell)?;
             let job = Job { cell, folder: files, recording, about, rig: &*rig, jobs: 1, until_found: false, end: None };
@@ -401,6 +436,8 @@ pub fn header(config: &Config) -> Header {
 struct Known {
     /// Recipes with a verdict. A broken state has none and is tried again.
     judged: HashSet<String>,
+    /// Those of them that held: recovery from them can be cut.
+    held: HashSet<String>,
     /// Recipes that were violated, one a cell.
     violated: HashSet<String>,
     recordings: Vec<Recording>,
@@ -423,8 +460,12 @@ impl Known {
                 if judged {
                     self.judged.insert(state.state.clone());
                 }
+                if state.outcome == Outcome::Held {
+                    self.held.insert(state.state.clone());
+                }
                 let violated = matches!(state.outcome, Outcome::Violated { .. });
-                if violated && !self.shown.iter().any(|(case, _)| *case == state.case) {
+                // A picture is of the workload's recording.
+                if violated && state.depth.is_none() && !self.shown.iter().any(|(case, _)| *case == state.case) {
                     self.shown.push((state.case.clone(), state.state.clone()));
                 }
                 if violated && let Some(recording) = self.recordings.iter().find(|r| r.case == state.case) {

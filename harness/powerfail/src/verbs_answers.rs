@@ -86,10 +86,10 @@ pub fn explain_state(args: &ExplainArgs) -> anyhow::Result<u8> {
     let target = replay::target(&args.what, args.dir.as_deref())?;
     let (explanation, broken) = with_job(&target, |job| {
         let mut worker = Worker::new(job);
-        let state = target.recipe().to_string();
+        let state = target.recipe()?.to_string();
         let entry = Entry { state, image: String::new(), explorer: "explain".into(), in_flight: 0 };
         let judged = worker.judge(&entry)?;
-        let explanation = explain(job.cell, job.recording, job.about, target.recipe(), &judged)?;
+        let explanation = explain(job.cell, job.recording, job.about, target.recipe()?, &judged)?;
         Ok((explanation, matches!(judged.outcome, Outcome::Broken { .. })))
     })?;
     if args.json {

@@ -3,12 +3,8 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use common::*;
-use powerfail_drive::digest::Digest;
-use powerfail_drive::units::{Lba, SECTOR};
 
 #[test]
 fn one_recording_gives_one_plan() {
@@ -75,20 +71,4 @@ fn a_recipe_materialises_to_the_image_that_the_ledger_names() {
             fs::remove_file(image).unwrap();
         }
     }
-}
-
-/// The digest of an image, from the file alone.
-fn digest_of(image: &Path) -> String {
-    let file = fs::File::open(image).unwrap();
-    let sectors = file.metadata().unwrap().len() / SECTOR;
-    let mut digest = Digest::default();
-    let mut chunk = vec![0; 1 << 20];
-    for first in (0..sectors).step_by(chunk.len() / SECTOR as usize) {
-        let length = chunk.len().min(((sectors - first) * SECTOR) as usize);
-        file.read_exact_at(&mut chunk[..length], first * SECTOR).unwrap();
-        for (index, sector) in chunk[..length].chunks(SECTOR as usize).enumerate() {
-            digest = digest.plus(Digest::of_sector(Lba(first + index as u64), sector));
-        }
-    }
-    digest.to_string()
 }

@@ -170,6 +170,7 @@ fn cell() -> Cell {
         seed: Seed(1),
         states: 3,
         limit_s: None,
+        depth: 1,
         live: false,
         exploring: powerfail::exploring::Exploring::default(),
         rig: "guest".into(),

@@ -96,7 +96,7 @@ pub fn recoveries(args: &RecoveriesArgs) -> anyhow::Result<u8> {
         let target = replay::target(&args.what, args.dir.as_deref())?;
         doctor::require(target.cell())?;
         let recording = target.recording()?;
-        let recipes = [target.recipe().clone()];
+        let recipes = [target.recipe()?.clone()];
         let rig = rigs.get(target.cell())?;
         let tally = compare_all(target.cell(), &recording, &*rig, &recipes, 1, &stop)?;
         all.push((target.cell().name.clone(), tally));

@@ -20,6 +20,7 @@ pub use examine::{Examined, Extent, Limits, examine};
 pub use worker::{Judged, Worker};
 
 use crate::cell::Cell;
+use crate::depth::depth_of;
 use crate::folder::CellFolder;
 use crate::plan_file::Entry;
 use crate::progress::Progress;
@@ -134,7 +135,7 @@ pub fn line(job: &Job<'_>, entry: &Entry, judged: Judged, casebook: bool) -> any
         in_flight: entry.in_flight,
         outcome: judged.outcome,
         replay: None,
-        depth: None,
+        depth: Some(depth_of(&entry.state)).filter(|&depth| depth > 1),
         role: None,
         explanation: None,
         took_ms: judged.took_ms,

@@ -12,6 +12,7 @@ use powerfail_workloads::{Mark, Oracle};
 use super::{Examined, Extent, Job, examine};
 use crate::broken::{self, Broke};
 use crate::check;
+use crate::depth::{Chain, overlay};
 use crate::evidence::Evidence;
 use crate::folder::Usage;
 use crate::image::Image;
@@ -78,7 +79,8 @@ impl<'a> Worker<'a> {
     pub fn judge(&mut self, entry: &Entry) -> anyhow::Result<Judged> {
         let started = Instant::now();
         let altered = |why: String| Usage(format!("{}: {why}", self.job.folder.plan().display()));
-        let recipe: Recipe = entry.state.parse().map_err(|error| altered(format!("{error}")))?;
+        let state: Chain = entry.state.parse().map_err(|error| altered(format!("{error}")))?;
+        let recipe = state.last();
         let mut judged = Judged {
             cut: recipe.cut,
             loose: recipe.kept.len() as u64,
@@ -87,8 +89,8 @@ impl<'a> Worker<'a> {
             evidence: Evidence::default(),
             took_ms: 0,
         };
-        self.go_to(&recipe)?;
-        (judged.outcome, judged.evidence) = self.settle(&recipe, &entry.image)?;
+        self.go_to(&state.first)?;
+        (judged.outcome, judged.evidence) = self.settle(&state, &entry.image)?;
         judged.took_ms = started.elapsed().as_millis() as u64;
         Ok(judged)
     }
@@ -96,10 +98,10 @@ impl<'a> Worker<'a> {
     /// Examines until a verdict stands. Mostly that is once. But some lines of the kernel's name no device, and whoever
     /// mounts something on this machine without our lock can put one into our window: a verdict that rests on such lines
     /// must come out the same twice running.
-    fn settle(&mut self, recipe: &Recipe, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
+    fn settle(&mut self, state: &Chain, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
         let mut before = None;
         for _ in 0..DOUBTS {
-            let (outcome, evidence) = self.look(recipe, digest)?;
+            let (outcome, evidence) = self.look(state, digest)?;
             let place = self.place.as_ref().expect("gone to");
             if before.as_ref() == Some(&outcome) || !doubtful(&outcome, &evidence, place) {
                 return Ok((outcome, evidence));
@@ -112,11 +114,11 @@ impl<'a> Worker<'a> {
     }
 
     /// One verdict; a failure of the harness is tried once more with a new agent. What broke is kept.
-    fn look(&mut self, recipe: &Recipe, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
+    fn look(&mut self, state: &Chain, digest: &str) -> anyhow::Result<(Outcome, Evidence)> {
         let mut reason = String::new();
         let mut started = false;
         for attempt in 1..=TRIES {
-            match self.examine(recipe) {
+            match self.examine(state) {
                 Ok(evidence) => {
                     self.unstarted = 0;
                     let place = self.place.as_ref().expect("gone to");
@@ -145,8 +147,16 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// If the recipe is none of this recording's, or the image can't be made.
     pub fn image(&mut self, recipe: &Recipe) -> anyhow::Result<&Image> {
-        self.go_to(recipe)?;
-        self.materialise(recipe)?;
+        self.image_of(&recipe.clone().into())
+    }
+
+    /// The image of a state of any depth.
+    ///
+    /// # Errors
+    /// If a recipe is none of its recording's, or the image can't be made.
+    pub fn image_of(&mut self, state: &Chain) -> anyhow::Result<&Image> {
+        self.go_to(&state.first)?;
+        self.materialise(state)?;
         Ok(&self.seat.as_ref().expect("materialised").1)
     }
 
@@ -185,7 +195,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn materialise(&mut self, recipe: &Recipe) -> anyhow::Result<()> {
+    fn materialise(&mut self, state: &Chain) -> anyhow::Result<()> {
         let job = self.job;
         if self.seat.is_none() {
             let image = Image::new(job.cell.header.geometry.bytes()).context("can't make an image in memory")?;
@@ -194,13 +204,13 @@ impl<'a> Worker<'a> {
         let history = &self.place.as_ref().expect("gone to").walk.history;
         let image = &mut self.seat.as_mut().expect("just made").1;
         image
-            .become_state(history, job.recording.bytes(), &recipe.kept, recipe.order)
+            .become_state(history, job.recording.bytes(), &state.first.kept, state.first.order)
             .context("can't make the image")?;
-        Ok(())
+        overlay(image, job.folder, &state.deeper)
     }
 
-    fn examine(&mut self, recipe: &Recipe) -> anyhow::Result<Evidence> {
-        self.materialise(recipe)?;
+    fn examine(&mut self, state: &Chain) -> anyhow::Result<Evidence> {
+        self.materialise(state)?;
         let (seat, _) = self.seat.as_mut().expect("materialised");
         let mounted = self.place.as_ref().expect("gone to").mounted;
         let extent = if mounted { Extent::Everything } else { Extent::Unfinished };

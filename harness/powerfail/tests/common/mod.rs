@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use powerfail_drive::digest::Digest;
+use powerfail_drive::units::{Lba, SECTOR};
 use powerfail_ledger::{Line, Outcome, State};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -407,4 +409,20 @@ pub(crate) fn static_agent() -> PathBuf {
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     folder.join("x86_64-unknown-linux-gnu/release/powerfail-agent")
+}
+
+/// The digest of an image, from the file alone.
+pub(crate) fn digest_of(image: &Path) -> String {
+    let file = fs::File::open(image).unwrap();
+    let sectors = file.metadata().unwrap().len() / SECTOR;
+    let mut digest = Digest::default();
+    let mut chunk = vec![0; 1 << 20];
+    for first in (0..sectors).step_by(chunk.len() / SECTOR as usize) {
+        let length = chunk.len().min(((sectors - first) * SECTOR) as usize);
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut chunk[..length], first * SECTOR).unwrap();
+        for (index, sector) in chunk[..length].chunks(SECTOR as usize).enumerate() {
+            digest = digest.plus(Digest::of_sector(Lba(first + index as u64), sector));
+        }
+    }
+    digest.to_string()
 }
