@@ -7,6 +7,8 @@
 //! DIR/CELL/recording    the recording of a cell, whole or not there
 //! DIR/CELL/about.json   what the rig said of it
 //! DIR/CELL/plan.jsonl   its crash states
+//! DIR/CELL/plan-2.jsonl crashes during the recoveries from those that held (--depth)
+//! DIR/CELL/recoveries/… the recordings of those recoveries, by image and BLAKE3
 //! DIR/CELL/done         all its states were judged, or its time was over
 //! DIR/CELL/casebooks/…  one folder a violation
 //! ```

@@ -282,6 +282,10 @@ impl Turn<'_> {
             interleave(&mut left);
         }
         let share = depth::share_of_time(cell, &left);
+        let deep = match left.first().map(|entry| depth::depth_of(&entry.state)) {
+            Some(depth) if depth > 1 => format!(" of depth {depth}"),
+            _ => String::new(),
+        };
         let rig = self.rigs.get(cell)?;
         let job = Job {
             cell,
@@ -299,7 +303,7 @@ impl Turn<'_> {
             self.keeper().append(line)
         })?;
         let value = f64::from(judged) / started.elapsed().as_secs_f64();
-        let what = format!("{}: states verified", cell.name);
+        let what = format!("{}: states{deep} verified", cell.name);
         self.keeper().append(&Line::Measured(Measured { what, value, unit: "per second".into() }))
     }
 

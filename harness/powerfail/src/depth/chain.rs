@@ -76,7 +76,7 @@ impl FromStr for Chain {
 mod tests {
     use super::*;
 
-    const ONE: &str = "pf1 rec=0123456789abcdef cut=7 unit=4096 cache=8388608,fifo loose=4 keep=r:0-1 order=receipt";
+    const ONE: &str = "pf1 rec=0123456789abcdef cut=7 unit=4096 cache=8388608,fifo loose=4 keep=r:0 order=receipt";
 
     #[test]
     fn text_and_back() {
