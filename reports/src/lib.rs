@@ -15,6 +15,7 @@ mod live;
 mod merge;
 mod notes;
 mod page;
+pub mod selftest;
 pub mod stats;
 mod summary;
 pub mod table;

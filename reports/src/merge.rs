@@ -62,7 +62,7 @@ pub(crate) fn merge(ledgers: &[Contents]) -> BTreeMap<Key, Merged<'_>> {
                     cell(&mut cells, &end.case);
                     ends.insert((Key::of(&end.case), end.case.seed), end);
                 }
-                Line::Header(_) | Line::Measured(_) => {}
+                Line::Header(_) | Line::Measured(_) | Line::Selftest(_) => {}
             }
         }
         for ((key, _), first) in firsts {

@@ -134,9 +134,9 @@ pub fn markdown(tally: &Tally) -> String {
     text
 }
 
-/// What is missing from the ledgers, torn, or in them twice; a sentence each.
+/// A failed selftest; what is missing from the ledgers, torn, or in them twice; a sentence each.
 pub fn merging(tally: &Tally) -> Vec<String> {
-    let mut sentences = Vec::new();
+    let mut sentences: Vec<String> = crate::selftest::failure(&tally.runs).into_iter().collect();
     if !tally.missing_shards.is_empty() {
         let (shards, are) = if tally.missing_shards.len() == 1 { ("shard", "is") } else { ("shards", "are") };
         sentences.push(format!("{shards} {} of the matrix {are} missing", listed(&tally.missing_shards)));

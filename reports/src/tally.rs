@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use powerfail_ledger::{
-    Case, Contents, Expectation, Finding, FindingKind, Header, Line, Measured, Outcome, Recording, State, Timeline,
+    Case, Contents, Expectation, Finding, FindingKind, Header, Line, Measured, Outcome, Recording, Selftest, State,
+    Timeline,
 };
 use serde::Serialize;
 
@@ -32,8 +33,17 @@ pub struct Run {
     pub header: Header,
     /// What it measured about itself.
     pub measured: Vec<Measured>,
+    /// Its selftest, if it had one.
+    pub selftest: Option<Selftest>,
     /// Bytes of a torn last line, left out.
     pub torn_bytes: u64,
+}
+
+impl Run {
+    /// Lines that are about the run itself; the longer copy of a ledger has more.
+    fn lines(&self) -> usize {
+        self.measured.len() + usize::from(self.selftest.is_some())
+    }
 }
 
 /// What makes a cell: a case without its seed and expectation.
@@ -191,6 +201,9 @@ impl Tally {
         let mut cells: Vec<Cell> = merged.into_iter().map(|(key, merged)| Cell::of(key, &merged)).collect();
         cells.sort_by(|a, b| a.place().cmp(&b.place()));
         let runs = runs(ledgers);
+        if let Some(why) = crate::selftest::failure(&runs) {
+            cells.iter_mut().for_each(|cell| cell.verdict.doubt(&why));
+        }
         let missing_shards = missing_shards(&runs);
         Tally { runs, cells, duplicates, missing_shards }
     }
@@ -242,9 +255,14 @@ fn runs(ledgers: &[Contents]) -> Vec<Run> {
             Line::Measured(measured) => Some(measured.clone()),
             _ => None,
         });
-        let run = Run { header: ledger.header.clone(), measured: measured.collect(), torn_bytes: ledger.torn_bytes };
+        let selftest = ledger.lines.iter().rev().find_map(|line| match line {
+            Line::Selftest(selftest) => Some(selftest.clone()),
+            _ => None,
+        });
+        let (header, measured, torn_bytes) = (ledger.header.clone(), measured.collect(), ledger.torn_bytes);
+        let run = Run { header, measured, selftest, torn_bytes };
         match runs.iter_mut().find(|known| known.header == run.header) {
-            Some(known) if known.measured.len() >= run.measured.len() => {}
+            Some(known) if known.lines() >= run.lines() => {}
             Some(known) => *known = run,
             None => runs.push(run),
         }

@@ -15,6 +15,8 @@
 //! 7. *Known* with a bound: **worse** if the whole interval lies above it, **inconclusive** if the bound lies within the
 //!    interval (too few states to tell), else **as expected**.
 //! 8. Else **as expected**.
+//!
+//! Where the selftest of a run failed, what is as expected is **inconclusive**.
 
 use std::collections::BTreeSet;
 
@@ -98,6 +100,13 @@ impl Verdict {
             | Verdict::Inconclusive { why }
             | Verdict::Skipped { why }
             | Verdict::Broken { why } => why,
+        }
+    }
+
+    /// The harness did not see what it must see, so that nothing was found is no news. What was found stays found.
+    pub(crate) fn doubt(&mut self, why: &str) {
+        if *self == Verdict::AsExpected {
+            *self = Verdict::Inconclusive { why: why.to_owned() };
         }
     }
 

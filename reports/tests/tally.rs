@@ -3,7 +3,8 @@
 mod support;
 
 use powerfail_ledger::{
-    Case, CaseEnd, Contents, Expectation, Finding, FindingKind, KnownFinding, Line, Outcome, State,
+    Case, CaseEnd, Contents, Ending, Expectation, Finding, FindingKind, KnownFinding, Line, Outcome, Selftest, State,
+    Trial, TrialKind,
 };
 use powerfail_reports::{First, Tally, Verdict};
 use support::{case, header, known, recording, state};
@@ -342,4 +343,32 @@ fn the_tally_is_json_for_other_programs() {
     assert_eq!((&cell["verdict"], &cell["rate"]), (&"worse".into(), &0.5.into()));
     assert_eq!(cell["counts"]["kinds"]["fsck"], 1);
     assert_eq!(cell["violations"][0]["state"], "recipe 1");
+}
+
+#[test]
+fn a_failed_selftest_takes_away_what_is_as_expected_and_nothing_else() {
+    let trial = |ending| Trial {
+        kind: TrialKind::Lie,
+        name: "flush-ignored".into(),
+        witness: "raw NBD client".into(),
+        states: 200,
+        ending,
+    };
+    let with = |ending| {
+        let safe = case("ext4", "", "barrier", Expectation::Safe);
+        let worse = case("ext3", "", "barrier", Expectation::Safe);
+        let mut both = ledger_of(&safe, [Outcome::Held]);
+        both.lines.extend(ledger_of(&worse, [violated(&[FindingKind::Fsck])]).lines);
+        both.lines.push(Line::Selftest(Selftest { trials: vec![trial(ending)], took_ms: 1 }));
+        Tally::from_ledgers(&[both])
+    };
+    let names = |tally: &Tally| tally.cells.iter().map(|cell| cell.verdict.name()).collect::<Vec<_>>();
+    let seen = with(Ending::Passed { seen: "block 0 is gone".into() });
+    assert_eq!((names(&seen), seen.exit_code()), (vec!["worse", "as expected"], 1));
+    let not_tried = with(Ending::NotTried { reason: "there is no rig".into() });
+    assert_eq!(names(&not_tried), names(&seen), "what can't be tried here says nothing against the run");
+    let failed = with(Ending::Failed { seen: "no promise was broken".into() });
+    assert_eq!(names(&failed), ["worse", "inconclusive"]);
+    assert!(failed.cells[1].verdict.why().contains("flush-ignored was not caught"), "{failed:?}");
+    assert!(powerfail_reports::merging(&failed).iter().any(|sentence| sentence.contains("the selftest failed")));
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use powerfail_seed::{Seed, below};
 use rustc_hash::FxHashMap;
 
+use crate::lies::Liar;
 use crate::units::AtomicUnit;
 
 /// Which dirty unit is destaged first.
@@ -34,6 +35,15 @@ pub struct Description {
     pub unit: AtomicUnit,
     /// Its write cache; of no effect on a recording without one (W0).
     pub cache: Cache,
+    /// The lie that it tells, only to be caught; that of its recording's header. None: it is honest.
+    pub lie: Option<Liar>,
+}
+
+impl Description {
+    /// An honest drive.
+    pub fn honest(unit: AtomicUnit, cache: Cache) -> Description {
+        Description { unit, cache, lie: None }
+    }
 }
 
 /// The dirty units of a cache.

@@ -13,6 +13,7 @@
 //! | `loose` | how many fragments are loose at the cut, as a check |
 //! | `keep` | which of them survive, in the order of [`crate::history::History::loose`]: `all`, `none`, `r:` and ranges, or `x:` and a bitmap in hexadecimal, first fragment in the top bit |
 //! | `order` | the order in which survivors land: `receipt`, or `k:SEED` |
+//! | `lie` | of a drive that lies ([`crate::lies`]), and only then: which lie, as `NAME:SEED` |
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -20,6 +21,7 @@ use std::str::FromStr;
 use powerfail_seed::Seed;
 
 use crate::cache::{Cache, Description, Policy};
+use crate::lies::NoSuchLie;
 use crate::units::AtomicUnit;
 use crate::versions::Order;
 
@@ -61,8 +63,12 @@ impl fmt::Display for Recipe {
         }
         write!(f, " loose={} keep={}", kept.len(), kept_text(kept))?;
         match order {
-            Order::Receipt => f.write_str(" order=receipt"),
-            Order::Keyed(seed) => write!(f, " order=k:{seed}"),
+            Order::Receipt => f.write_str(" order=receipt")?,
+            Order::Keyed(seed) => write!(f, " order=k:{seed}")?,
+        }
+        match drive.lie {
+            Some(lie) => write!(f, " lie={lie}"),
+            None => Ok(()),
         }
     }
 }
@@ -101,8 +107,13 @@ impl FromStr for Recipe {
                 None => return Err(NotARecipe(format!("`order={other}` is neither `receipt` nor `k:SEED`"))),
             },
         };
+        let mut words = words.peekable();
+        let lie = match words.next_if(|word| word.starts_with("lie=")) {
+            Some(word) => Some(word["lie=".len()..].parse().map_err(|error: NoSuchLie| NotARecipe(error.to_string()))?),
+            None => None,
+        };
         match words.next() {
-            None => Ok(Recipe { recording, cut, drive: Description { unit, cache }, kept, order }),
+            None => Ok(Recipe { recording, cut, drive: Description { unit, cache, lie }, kept, order }),
             Some(word) => Err(NotARecipe(format!("`{word}` is too much"))),
         }
     }
@@ -193,10 +204,11 @@ fn kept_of(text: &str, loose: usize) -> Result<Vec<bool>, NotARecipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lies::{ALL, Liar};
     use proptest::prelude::*;
 
     fn recipe(kept: Vec<bool>, policy: Policy, order: Order) -> Recipe {
-        let drive = Description { unit: AtomicUnit::B4096, cache: Cache { bytes: 8 << 20, policy } };
+        let drive = Description::honest(AtomicUnit::B4096, Cache { bytes: 8 << 20, policy });
         Recipe { recording: "0123456789abcdef".into(), cut: 7, drive, kept, order }
     }
 
@@ -205,8 +217,12 @@ mod tests {
         fn text_and_back(kept in prop::collection::vec(any::<bool>(), 0..300), seed in any::<u64>()) {
             for policy in [Policy::Fifo, Policy::Elevator, Policy::Random(Seed(seed))] {
                 for order in [Order::Receipt, Order::Keyed(seed)] {
-                    let recipe = recipe(kept.clone(), policy, order);
-                    prop_assert_eq!(recipe.to_string().parse::<Recipe>(), Ok(recipe));
+                    let honest = recipe(kept.clone(), policy, order);
+                    let mut lying = honest.clone();
+                    lying.drive.lie = Some(Liar::new(ALL[kept.len() % ALL.len()], Seed(seed)));
+                    for recipe in [honest, lying] {
+                        prop_assert_eq!(recipe.to_string().parse::<Recipe>(), Ok(recipe));
+                    }
                 }
             }
         }
@@ -223,6 +239,9 @@ mod tests {
         kept[..4].fill(true);
         kept[9] = true;
         let text = "pf1 rec=0123456789abcdef cut=7 unit=4096 cache=8388608,fifo loose=512 keep=r:0-3,9 order=receipt";
-        assert_eq!(recipe(kept, Policy::Fifo, Order::Receipt).to_string(), text);
+        let mut recipe = recipe(kept, Policy::Fifo, Order::Receipt);
+        assert_eq!(recipe.to_string(), text);
+        recipe.drive.lie = Some(Liar::named("flush-ignored", Seed(3)).unwrap());
+        assert_eq!(recipe.to_string(), format!("{text} lie=flush-ignored:3"));
     }
 }

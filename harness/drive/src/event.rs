@@ -17,6 +17,9 @@
 //! | 40..44 | bytes of data that follow |
 //! | 44..48 | CRC32C of the data |
 
+use powerfail_seed::Seed;
+
+use crate::lies::Liar;
 use crate::request::{Command, Geometry};
 use crate::units::{Lba, Sectors};
 
@@ -29,15 +32,24 @@ pub const MAX_LABEL: usize = 400;
 
 const MAGIC: &[u8; 8] = b"PFRECORD";
 const VERSION: u32 = 1;
+/// The same with a lie in the header. Whoever knows none must refuse it.
+const LYING: u32 = 2;
+/// Where the header holds the lie's name, filled up with zeroes; its seed stands before it.
+const LIE: std::ops::Range<usize> = 32..HEADER - 4;
 const FUA: u8 = 0x80;
 
 /// What a recording is of.
+///
+/// Its bytes are `PFRECORD`, the format as 4 bytes, whether there is a write cache in the next one, at 16 the drive's size
+/// and at 60 a CRC32C of all before it. Format 2 is of a drive that lies: at 24 the lie's seed, at 32 its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The drive's size.
     pub geometry: Geometry,
     /// Whether replied writes are volatile until flushed.
     pub write_cache: bool,
+    /// The lie that was told ([`crate::lies`]); none of what a drive in use records has one.
+    pub lie: Option<Liar>,
 }
 
 /// Why bytes are no recording.
@@ -47,7 +59,7 @@ pub enum Malformed {
     #[error("it does not begin as a recording does")]
     NotARecording,
     /// Written by another version of the program.
-    #[error("it has format {0}, this powerfail reads format {VERSION}")]
+    #[error("it has format {0}, this powerfail reads format {VERSION}, and {LYING} of drives that lie")]
     Version(u32),
     /// A checksum does not match.
     #[error("the checksum of {0} does not match")]
@@ -100,12 +112,21 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.lie.map_or(VERSION, |_| LYING).to_le_bytes());
         bytes[12] = u8::from(self.write_cache);
         bytes[16..24].copy_from_slice(&self.geometry.bytes().to_le_bytes());
+        if let Some(lie) = self.lie {
+            bytes[24..32].copy_from_slice(&lie.seed.0.to_le_bytes());
+            bytes[LIE][..lie.name().len()].copy_from_slice(lie.name().as_bytes());
+        }
         let crc = crc32c::crc32c(&bytes[..HEADER - 4]);
         bytes[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
+    }
+
+    /// An honest drive's.
+    pub fn honest(geometry: Geometry, write_cache: bool) -> Header {
+        Header { geometry, write_cache, lie: None }
     }
 
     /// Reads a header back.
@@ -117,14 +138,21 @@ impl Header {
             return Err(Malformed::NotARecording);
         }
         let version = u32_at(bytes, 8);
-        if version != VERSION {
+        if version != VERSION && version != LYING {
             return Err(Malformed::Version(version));
         }
         if u32_at(bytes, HEADER - 4) != crc32c::crc32c(&bytes[..HEADER - 4]) {
             return Err(Malformed::Checksum("the header"));
         }
         let geometry = Geometry::new(u64_at(bytes, 16)).ok_or(Malformed::Field("drive size"))?;
-        Ok(Header { geometry, write_cache: bytes[12] != 0 })
+        let lie = if version == LYING {
+            let name = bytes[LIE].split(|byte| *byte == 0).next().and_then(|name| std::str::from_utf8(name).ok());
+            let liar = name.and_then(|name| Liar::named(name, Seed(u64_at(bytes, 24))).ok());
+            Some(liar.ok_or(Malformed::Field("lie"))?)
+        } else {
+            None
+        };
+        Ok(Header { geometry, write_cache: bytes[12] != 0, lie })
     }
 }
 

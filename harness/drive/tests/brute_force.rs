@@ -124,7 +124,7 @@ proptest! {
         let Some(_) = allowed(&script, &endless, 3, true) else { return Ok(()) };
         let all = made(&script, endless, 3, 512);
         for policy in [Policy::Elevator, Policy::Random(Seed(5))] {
-            let drive = Description { unit: AtomicUnit::B512, cache: Cache { bytes: cache * 512, policy } };
+            let drive = Description::honest(AtomicUnit::B512, Cache { bytes: cache * 512, policy });
             for (some, all) in made(&script, drive, 3, 64).iter().zip(&all) {
                 prop_assert!(!some.is_empty() && some.is_subset(all));
             }

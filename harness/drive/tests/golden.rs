@@ -45,7 +45,7 @@ fn drives() -> Vec<Description> {
     let mut drives = Vec::new();
     for unit in [AtomicUnit::B512, AtomicUnit::B4096] {
         for policy in [Policy::Fifo, Policy::Elevator, Policy::Random(Seed(9))] {
-            drives.push(Description { unit, cache: Cache { bytes: 64 << 10, policy } });
+            drives.push(Description::honest(unit, Cache { bytes: 64 << 10, policy }));
         }
     }
     drives

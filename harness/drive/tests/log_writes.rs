@@ -80,7 +80,7 @@ fn out_and_in_again_is_the_same_disk_and_the_same_log() {
     let mut log = Cursor::new(Vec::new());
     export(&drive.close().unwrap().0, &mut log).unwrap();
     let geometry = Geometry::new(SIZE as u64).unwrap();
-    let header = Header { geometry, write_cache: true };
+    let header = Header::honest(geometry, true);
     let mut again = Drive::new(geometry, Memory(header.encode().to_vec()));
     import(&mut log.get_ref().as_slice(), &mut again).unwrap();
     let mut seen = vec![0; SIZE];
@@ -106,7 +106,7 @@ fn what_is_no_log_or_does_not_fit_is_refused() {
     export(&drive.close().unwrap().0, &mut log).unwrap();
     let log = log.into_inner();
     let small = Geometry::new(4096).unwrap();
-    let header = Header { geometry: small, write_cache: true };
+    let header = Header::honest(small, true);
     let mut tiny = Drive::new(small, Memory(header.encode().to_vec()));
     assert!(matches!(import(&mut log.as_slice(), &mut tiny), Err(LogError::Refused { .. })));
     let mut big = common::drive(SIZE as u64, true);

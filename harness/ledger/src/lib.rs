@@ -6,6 +6,8 @@
 
 mod file;
 mod schema;
+mod selftest;
 
 pub use file::{Contents, LedgerError, Writer, read};
 pub use schema::*;
+pub use selftest::{Ending, Selftest, Trial, TrialKind};

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The schema that this version writes; a reader refuses a newer one.
-pub const SCHEMA: u32 = 1;
+use crate::selftest::Selftest;
+
+/// The schema that this version writes; a reader refuses a newer one. Since 2 there are lines of [`Selftest`]s.
+pub const SCHEMA: u32 = 2;
 
 /// Any line of a ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +23,8 @@ pub enum Line {
     Case(CaseEnd),
     /// What the run measured about itself.
     Measured(Measured),
+    /// The selftest of the run.
+    Selftest(Selftest),
 }
 
 /// The first line of each ledger.

@@ -137,6 +137,7 @@ impl Axes {
             rig: rig.into(),
             kernel: kernel.clone(),
             expectation: self.expectation.clone(),
+            lie: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use powerfail_drive::cache::{Cache, Description};
 use powerfail_drive::event::Header;
+use powerfail_drive::lies::Liar;
 use powerfail_drive::recording::Reader;
 use powerfail_drive::request::Geometry;
 use powerfail_ledger::Case;
@@ -36,6 +37,8 @@ pub struct Cell {
     pub drive: Description,
     /// What the recording is of.
     pub header: Header,
+    /// Of a drive that lies: the honest cell over whose recording the lie is told.
+    pub told_over: Option<String>,
     /// How replies are held back, where the drive has no write cache.
     pub hold: Option<Hold>,
     /// The workload, seeded.
@@ -74,7 +77,12 @@ impl Cell {
             |parts: &[&str], by: &str| parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join(by);
         let fs = filesystems::named(&config.fs).expect("checked when the options were read");
         let mode = fs.mode(&config.mode).expect("checked when the options were read");
+        let lie = config
+            .lie
+            .as_ref()
+            .map(|lie| Liar::named(&lie.name, config.seed.at("lie", &[])).expect("checked when the options were read"));
         let unit = config.unit().unwrap_or(mode.unit);
+        let unit = lie.map_or(unit, |liar| liar.lie().unit(unit));
         let geometry = Geometry::new(config.drive.size).expect("checked when the options were read");
         let cache = Cache { bytes: config.drive.cache_bytes, policy: config.drive.policy(config.seed) };
         let (states, deeper_states) = crate::depth::shares(config.states, config.depth);
@@ -89,8 +97,9 @@ impl Cell {
             mode,
             mkfs: join(&[mode.mkfs, &config.mkfs_opts], " "),
             mount: join(&[mode.mount, &config.mount_opts], ","),
-            drive: Description { unit, cache },
-            header: Header { geometry, write_cache: mode.write_cache },
+            drive: Description { unit, cache, lie },
+            header: Header { geometry, write_cache: mode.write_cache, lie },
+            told_over: config.lie.as_ref().map(|lie| lie.over.clone()),
             hold,
             spec: config.workload.clone(),
             seed: config.seed,
@@ -150,6 +159,7 @@ impl Cell {
     pub fn case(&self, kernel: &str) -> Case {
         let cache = if self.mode.write_cache { cache_text(&self.drive.cache) } else { "no write cache".into() };
         let silent = if self.mode.write_cache && !self.mode.offers_flush { ", FLUSH not offered" } else { "" };
+        let lie = self.drive.lie.map_or(String::new(), |liar| format!(", lie {}", liar.name()));
         Case {
             fs: self.fs.name().into(),
             mkfs: self.mkfs.clone(),
@@ -157,7 +167,7 @@ impl Cell {
             mount: self.mount.clone(),
             workload: self.spec.describe(),
             drive: format!(
-                "{} MiB, {cache}{silent}, atomic unit {}",
+                "{} MiB, {cache}{silent}, atomic unit {}{lie}",
                 self.header.geometry.bytes() >> 20,
                 self.drive.unit.bytes()
             ),

@@ -18,6 +18,7 @@ use crate::plan_again::PlanArgs;
 use crate::progress::say;
 use crate::recoveries::RecoveriesArgs;
 use crate::run::Effort;
+use crate::selftest::SelftestArgs;
 use crate::serve::{CtlArgs, ServeArgs};
 use crate::verbs_answers::{ExplainArgs, ShrinkArgs};
 use crate::verbs_matrix::MatrixArgs;
@@ -80,6 +81,8 @@ pub enum Verb {
     Report(ReportArgs),
     /// Say whether one run is worse than another, by Fisher's exact test; for `git bisect run`
     Compare(CompareArgs),
+    /// Prove that this harness sees what it must: drives that lie are caught, an honest one is not accused, canaries end as they must
+    Selftest(SelftestArgs),
     /// Rates over many nights, and the night on which one changed
     History(HistoryArgs),
     /// Judge one crash state again: the same findings must come out
@@ -285,6 +288,9 @@ pub struct RunArgs {
     /// Go on with the run in the folder
     #[arg(long)]
     pub resume: bool,
+    /// Leave out the short selftest, of a few seconds, with which a run begins
+    #[arg(long)]
+    pub no_selftest: bool,
     /// More options for mkfs
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub mkfs_opts: String,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use anyhow::bail;
 use powerfail_drive::cache::{Cache, Policy};
+use powerfail_drive::lies::Liar;
 use powerfail_drive::request::Geometry;
 use powerfail_drive::units::AtomicUnit;
 use powerfail_ledger::Expectation;
@@ -74,6 +75,19 @@ pub struct CellConfig {
     pub kernel: Kernel,
     /// What is expected, if the file system's own expectation is not what counts.
     pub expectation: Option<Expectation>,
+    /// The lie that its drive tells; only a selftest makes such cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lie: Option<LieConfig>,
+}
+
+/// A lie of a cell's drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LieConfig {
+    /// Its name.
+    pub name: String,
+    /// The honest cell over whose recording it is told.
+    pub over: String,
 }
 
 fn one() -> u32 {
@@ -117,6 +131,11 @@ impl Config {
                 bail!("two cells are called {}; say one of them once", cell.name);
             }
             cell.check()?;
+        }
+        for over in self.cells.iter().filter_map(|cell| cell.lie.as_ref().map(|lie| &lie.over)) {
+            if !self.cells.iter().any(|cell| cell.name == *over && cell.lie.is_none()) {
+                bail!("there is no honest cell {over} over which a lie could be told");
+            }
         }
         Ok(())
     }
@@ -170,6 +189,9 @@ impl CellConfig {
                  machine",
                 self.rig
             );
+        }
+        if let Some(lie) = &self.lie {
+            Liar::named(&lie.name, self.seed)?;
         }
         rigs::check_kernel(&self.rig, &self.kernel)?;
         self.workload.check().map_err(anyhow::Error::msg)

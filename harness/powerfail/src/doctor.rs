@@ -167,7 +167,7 @@ fn talk() -> anyhow::Result<()> {
     const SIZE: u64 = 1 << 20;
     const LIMIT: Duration = Duration::from_secs(10);
     let geometry = Geometry::new(SIZE).expect("whole sectors");
-    let drive = Arc::new(ServedDrive::new(Header { geometry, write_cache: true }, true, Unrecorded));
+    let drive = Arc::new(ServedDrive::new(Header::honest(geometry, true), true, Unrecorded));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let server = {
         let _inside = runtime.enter();

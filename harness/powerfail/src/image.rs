@@ -260,7 +260,7 @@ mod tests {
 
     fn recording(size: u64) -> Vec<u8> {
         let geometry = Geometry::new(size).unwrap();
-        let header = Header { geometry, write_cache: true };
+        let header = Header::honest(geometry, true);
         let mut drive = Drive::new(geometry, Memory(header.encode().to_vec()));
         let mut rng = Seed(5).rng("image test", &[]);
         drive.mark("mounted").unwrap();
@@ -286,7 +286,7 @@ mod tests {
         let size = (1 << 20) + 512 * 3;
         let recording = recording(size);
         for unit in [AtomicUnit::B512, AtomicUnit::B4096] {
-            let drive = Description { unit, cache: Cache { bytes: 64 << 10, policy: Policy::Elevator } };
+            let drive = Description::honest(unit, Cache { bytes: 64 << 10, policy: Policy::Elevator });
             let outline = Outline::of(&recording, drive).unwrap();
             let asked = Asked { recording: &recording, name: "0123456789abcdef", drive, seed: Seed(1), states: 80 };
             let explorers: [Box<dyn Explorer>; 2] = [Box::new(EveryCut), Box::new(Sampled)];

@@ -9,6 +9,7 @@
 //!   depth       crashes of the recoveries, planned once depth 1 was judged   => CELL/plan-2.jsonl, recoveries
 //!   replay      a casebook or a recipe -> the same verdict
 //!   journal     an image -> its journal as a table; recoveries: kernel, e2fsck and jbd2 replay alike
+//!   selftest    drives that lie, canaries -> caught or not                  => a line of the ledger
 //!   serve, ctl  a drive to use by hand: attach, use, cut, restore, look
 //! ```
 
@@ -47,6 +48,7 @@ pub mod results;
 pub mod rigs;
 pub mod roles;
 pub mod run;
+pub mod selftest;
 pub mod serve;
 pub mod served_drive;
 pub mod shard;

@@ -112,7 +112,7 @@ pub fn import(from: &Path, to: &Path, size: u64) -> anyhow::Result<u64> {
     }
     let part = to.join("recording.part");
     let result = (|| {
-        let sink = FileSink::create(&part, Header { geometry, write_cache: true })?;
+        let sink = FileSink::create(&part, Header::honest(geometry, true))?;
         let mut drive = Drive::new(geometry, sink);
         let entries =
             log_writes::import(&mut BufReader::new(log), &mut drive).map_err(|error| usage(error.to_string()))?;

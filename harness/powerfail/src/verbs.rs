@@ -17,7 +17,7 @@ use crate::recording_file::Mapped;
 use crate::run::{self, Effort, Until};
 use crate::stop::{Stop, Stopped};
 use crate::{
-    bench, journal_cmd, plan_again, recording_cmd, recoveries, replay, serve, verbs_answers, verbs_matrix,
+    bench, journal_cmd, plan_again, recording_cmd, recoveries, replay, selftest, serve, verbs_answers, verbs_matrix,
     verbs_results,
 };
 
@@ -45,6 +45,7 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
         }
         Verb::Matrix(args) => verbs_matrix::matrix(&args),
         Verb::Report(args) => verbs_results::report(&args),
+        Verb::Selftest(args) => selftest::selftest(&args),
         Verb::Compare(args) => verbs_results::compare(&args),
         Verb::History(args) => verbs_results::history(&args),
         Verb::Replay { what, dir, times, json } => replayed(&what, dir.as_deref(), times, json),
@@ -99,6 +100,9 @@ fn begin(args: &RunArgs, until: Until) -> anyhow::Result<u8> {
     let stop = Stop::listen()?;
     let folder = Folder::begin(&args.out, &config, args.resume)?;
     say(&format!("seed {}", config.seed));
+    if until == Until::Verified && !args.no_selftest {
+        selftest::of_run(&folder, args.effort.effort(), &stop)?;
+    }
     let tally = run::run(&folder, args.effort.effort(), until, &stop)?;
     if until < Until::Verified {
         return Ok(if tally.cells.iter().any(|cell| cell.counts.broken > 0) { 3 } else { 0 });

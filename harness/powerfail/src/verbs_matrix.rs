@@ -14,7 +14,7 @@ use crate::run::{self, Effort, Until};
 use crate::shard::Shard;
 use crate::stop::Stop;
 use crate::verbs::some_cell_works;
-use crate::{doctor, filesystems, matrix, verbs_results};
+use crate::{doctor, filesystems, matrix, selftest, verbs_results};
 use powerfail_workloads::catalog::Workload;
 
 /// `powerfail matrix`.
@@ -31,6 +31,9 @@ pub struct MatrixArgs {
     /// Only a part of the cells: I/N (the first of four is 0/4), auto/N in a task of a job array, auto in one of Slurm's
     #[arg(long, value_name = "I/N")]
     shard: Option<String>,
+    /// Leave out the short selftest, of a few seconds, with which a run begins
+    #[arg(long)]
+    no_selftest: bool,
     /// Another seed than the file's, for every cell; a file with several seeds keeps its own
     #[arg(long)]
     seed: Option<u64>,
@@ -66,6 +69,9 @@ pub fn matrix(args: &MatrixArgs) -> anyhow::Result<u8> {
     let stop = Stop::listen()?;
     let folder = Folder::begin(&args.out, &config, args.resume)?;
     say(&format!("{} cells, seed {}", config.cells.len(), config.seed));
+    if !args.no_selftest {
+        selftest::of_run(&folder, effort, &stop)?;
+    }
     let tally = run::run(&folder, effort, Until::Verified, &stop)?;
     let page = args.output.html.clone().unwrap_or_else(|| args.out.join("page.html"));
     run::write_page(&tally, &page)?;

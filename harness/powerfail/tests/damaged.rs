@@ -149,7 +149,7 @@ fn a_ledger_that_is_newer_or_damaged_is_refused() {
     let whole = fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = whole.lines().collect();
     let altered = [
-        ("newer", whole.replacen("\"schema\":1", "\"schema\":2", 1), "schema 2"),
+        ("newer", whole.replacen("\"schema\":2", "\"schema\":3", 1), "schema 3"),
         ("a line is damaged", whole.replacen(lines[4], &lines[4][..lines[4].len() / 2], 1), "ledger.jsonl:5"),
         ("a line is none", whole.replacen(lines[4], "hello", 1), "ledger.jsonl:5"),
         ("without its header", lines[1..].join("\n") + "\n", "header"),

@@ -29,7 +29,7 @@ fn the_roles_of_a_real_journal_agree_with_its_checksums() {
     run(&mut small("record", &out, "async-commit", 1)).expect(0);
     let recording = fs::read(out.join(ASYNC).join("recording")).unwrap();
     let about: About = serde_json::from_slice(&fs::read(out.join(ASYNC).join("about.json")).unwrap()).unwrap();
-    let drive = Description { unit: AtomicUnit::B4096, cache: Cache { bytes: 8 << 20, policy: Policy::Fifo } };
+    let drive = Description::honest(AtomicUnit::B4096, Cache { bytes: 8 << 20, policy: Policy::Fifo });
     let outline = Outline::of(&recording, drive).unwrap();
     let roles = roles(&recording, &outline, &about.journal);
     let journal = Journal::of(&roles);

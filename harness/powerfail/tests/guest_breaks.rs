@@ -176,6 +176,7 @@ fn cell() -> Cell {
         rig: "guest".into(),
         kernel: "debian-6.1".parse::<kernels::Kernel>().unwrap(),
         expectation: None,
+        lie: None,
     };
     Cell::all(&Config { format: FORMAT, seed: 1, cells: vec![cell], shard: None }).remove(0)
 }

@@ -123,7 +123,7 @@ fn the_program_finds_the_torn_superblock_and_knows_it() {
 fn record(path: &Path, checksums: bool) {
     let (image, changed) = made_and_mounted(checksums);
     let geometry = Geometry::new(SIZE).unwrap();
-    let sink = FileSink::create(path, Header { geometry, write_cache: true }).unwrap();
+    let sink = FileSink::create(path, Header::honest(geometry, true)).unwrap();
     let mut drive = Drive::new(geometry, sink);
     let write = |drive: &mut Drive<FileSink>, number: u64, data: &[u8]| {
         let (command, offset, length) = (Command::Write, number * BLOCK, BLOCK);
@@ -173,7 +173,7 @@ fn made_and_mounted(checksums: bool) -> (Vec<u8>, Vec<u8>) {
 
 /// The recipe of the cut after that write.
 fn recipe(recording: &[u8], unit: AtomicUnit, kept: impl Fn(usize) -> bool) -> Recipe {
-    let drive = Description { unit, cache: Cache { bytes: 8 << 20, policy: Policy::Fifo } };
+    let drive = Description::honest(unit, Cache { bytes: 8 << 20, policy: Policy::Fifo });
     let cut = span(recording).unwrap().last;
     let mut walk = Walk::new(recording, drive).unwrap();
     walk.advance(cut).unwrap();

@@ -1,9 +1,9 @@
 //! Drives that lie. They exist only to prove that the harness catches them.
 //!
 //! A lie is told after the fact: it turns the events of an honest recording into those that the liar *really* served, and
-//! the honest model then says what a cut of that leaves. So one recording serves every liar; what a liar does is as exact
-//! and as repeatable as everything else; and no lie can be told by accident, since it takes another recording, whose digest
-//! every recipe names.
+//! the honest model then says what a cut of that leaves. So one recording serves every liar, and what a liar does is as exact
+//! and as repeatable as everything else. No lie can be told by accident: it takes another recording, whose header, in a
+//! format of its own, says which lie it is; and the recipes of its states say so too (`lie=NAME:SEED`).
 //!
 //! What the host was told stays as it was: it believed that its flush was done. That is the lie.
 
@@ -12,6 +12,8 @@ mod flush_ignored;
 mod fua_ignored;
 mod fua_is_flush;
 mod lands_elsewhere;
+mod liar;
+mod planted;
 mod reorders_across_flush;
 mod tale;
 mod tears_below_unit;
@@ -24,6 +26,8 @@ use powerfail_seed::Seed;
 use crate::recording::ReadError;
 use crate::units::AtomicUnit;
 
+pub use liar::{Liar, NoSuchLie};
+pub use planted::PLANTED;
 pub use tale::{Tale, Told};
 
 /// A way to lie.
@@ -54,12 +58,27 @@ pub const ALL: &[&dyn Lie] = &[
     &lands_elsewhere::LandsElsewhere,
 ];
 
-/// The recording of the drive that lies, as bytes. The same recording and seed give the same bytes.
+/// Why there is no such recording.
+#[derive(Debug, thiserror::Error)]
+pub enum CantTell {
+    /// The honest recording can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It is none.
+    #[error("it is a recording of a drive that lies already ({0})")]
+    Lied(Liar),
+}
+
+/// The recording of the drive that lies, as bytes; its header says which lie it is. The same recording and liar give the
+/// same bytes.
 ///
 /// # Errors
-/// If the recording is damaged.
-pub fn recording(honest: &[u8], lie: &dyn Lie, seed: Seed) -> Result<Vec<u8>, ReadError> {
+/// If the recording is damaged, or is not of an honest drive.
+pub fn tell(honest: &[u8], liar: Liar) -> Result<Vec<u8>, CantTell> {
     let mut tale = Tale::read(honest)?;
-    lie.tell(&mut tale, seed.at(lie.name(), &[]));
-    Ok(tale.write(honest))
+    if let Some(other) = tale.header().lie {
+        return Err(CantTell::Lied(other));
+    }
+    liar.lie().tell(&mut tale, liar.seed.at(liar.name(), &[]));
+    Ok(tale.write(honest, liar))
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::Liar;
 use crate::event::{HEAD, Head, Header, What};
 use crate::history::{MOUNTED, WORKLOAD_END};
 use crate::recording::{ReadError, Reader};
@@ -62,6 +63,11 @@ impl Tale {
         Ok(Tale { header, events, span: first..last, next_id })
     }
 
+    /// What the honest recording is of.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
     /// The drive's size.
     pub fn geometry(&self) -> Geometry {
         self.header.geometry
@@ -89,8 +95,8 @@ impl Tale {
     }
 
     /// The recording that has these events.
-    pub(super) fn write(&self, honest: &[u8]) -> Vec<u8> {
-        let mut bytes = self.header.encode().to_vec();
+    pub(super) fn write(&self, honest: &[u8], liar: Liar) -> Vec<u8> {
+        let mut bytes = Header { lie: Some(liar), ..self.header }.encode().to_vec();
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         let mut next = 0;
         for event in &self.events {

@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use powerfail_seed::{Seed, below};
 use rand::Rng;
 
-use super::Lie;
 use crate::cache::{Cache, Description, Policy};
 use crate::explore::{PlanError, Walk, span};
+use crate::recording::Reader;
 use crate::units::{AtomicUnit, SECTOR};
 use crate::versions::Order;
 
@@ -93,17 +93,18 @@ pub struct Caught {
 }
 
 /// Cuts the power `states` times; gives every promise that was found broken, in the order of the list. An honest drive
-/// breaks none.
+/// breaks none. Whether the drive is honest is what the recording says.
 ///
 /// # Errors
 /// If the recording is none of this script's.
-pub fn look(recording: &[u8], lie: Option<&dyn Lie>, seed: Seed, states: u64) -> Result<Vec<Caught>, PlanError> {
+pub fn look(recording: &[u8], seed: Seed, states: u64) -> Result<Vec<Caught>, PlanError> {
+    let lie = Reader::new(recording, false)?.header().lie;
     let promised = AtomicUnit::B4096;
-    let unit = lie.map_or(promised, |lie| lie.unit(promised));
+    let unit = lie.map_or(promised, |liar| liar.lie().unit(promised));
     let cache = Cache { bytes: BLOCKS * BLOCK, policy: Policy::Fifo };
     let span = span(recording)?;
     let events = span.last - span.first + 1;
-    let mut walk = Walk::new(recording, Description { unit, cache })?;
+    let mut walk = Walk::new(recording, Description { unit, cache, lie })?;
     let mut marks: BTreeSet<String> = BTreeSet::new();
     let mut caught: BTreeMap<&'static str, Caught> = BTreeMap::new();
     let mut only_safe_was_saved = false;

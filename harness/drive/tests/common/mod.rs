@@ -18,7 +18,7 @@ impl Sink for Memory {
 /// A drive whose recording is in memory.
 pub(crate) fn drive(size: u64, write_cache: bool) -> Drive<Memory> {
     let geometry = Geometry::new(size).expect("whole sectors");
-    let header = Header { geometry, write_cache };
+    let header = Header::honest(geometry, write_cache);
     Drive::new(geometry, Memory(header.encode().to_vec()))
 }
 

@@ -290,5 +290,5 @@ pub(crate) fn moves(disk_sectors: u64) -> impl Strategy<Value = Vec<Move>> {
 }
 
 pub(crate) fn description(unit: AtomicUnit, units: u64) -> Description {
-    Description { unit, cache: Cache { bytes: units * unit.bytes(), policy: Policy::Fifo } }
+    Description::honest(unit, Cache { bytes: units * unit.bytes(), policy: Policy::Fifo })
 }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn drive(point: Point) -> CutDrive<Memory> {
-        let header = Header { geometry: Geometry::new(1 << 20).unwrap(), write_cache: true };
+        let header = Header::honest(Geometry::new(1 << 20).unwrap(), true);
         CutDrive::new(ServedDrive::new(header, true, Memory(header.encode().to_vec())), point)
     }
 

@@ -168,8 +168,8 @@ impl ServeArgs {
             max_time: Duration::from_micros(self.hold_us),
         });
         Ok(Setup {
-            header: Header { geometry, write_cache: self.write_cache == Switch::On },
-            drive: Description { unit, cache: Cache { bytes: self.cache, policy } },
+            header: Header::honest(geometry, self.write_cache == Switch::On),
+            drive: Description::honest(unit, Cache { bytes: self.cache, policy }),
             seed,
             hold,
             export: self.export.clone(),
