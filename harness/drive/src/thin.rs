@@ -123,7 +123,7 @@ mod tests {
     /// What was there in pages of 4 KiB, and then a few requests of all kinds.
     fn recording(seed: Seed) -> Vec<u8> {
         let geometry = Geometry::new(SECTORS * 512).unwrap();
-        let header = Header { geometry, write_cache: true };
+        let header = Header { geometry, write_cache: true, lie: None };
         let mut drive = Drive::new(geometry, Memory(header.encode().to_vec()));
         let mut rng = seed.rng("thin", &[]);
         for page in 0..SECTORS.div_ceil(8) {
@@ -173,7 +173,7 @@ mod tests {
             thinner += usize::from(thin.len() < whole.len());
             assert_eq!(super::thin(&thin).unwrap(), thin, "a thin recording is as thin as can be");
             for unit in [AtomicUnit::B512, AtomicUnit::B4096] {
-                let drive = Description { unit, cache: Cache { bytes: 8192, policy: Policy::Fifo } };
+                let drive = Description { unit, cache: Cache { bytes: 8192, policy: Policy::Fifo }, lie: None };
                 let (mut full, mut small) = (Walk::new(&whole, drive).unwrap(), Walk::new(&thin, drive).unwrap());
                 let mut beneath = None;
                 let mut rng = Seed(number).rng("kept", &[]);
@@ -199,7 +199,7 @@ mod tests {
                     }
                     let loose = full.history.loose().len();
                     assert_eq!(loose, small.history.loose().len());
-                    let kept: Vec<bool> = (0..loose).map(|_| rng.next_u64() % 2 == 0).collect();
+                    let kept: Vec<bool> = (0..loose).map(|_| rng.next_u64().is_multiple_of(2)).collect();
                     let mut over = beneath.clone();
                     over.extend(image(&small, &thin, &kept, Order::Receipt));
                     let mut expected = beneath.clone();

@@ -194,9 +194,9 @@ fn open_recording(target: &Target) -> anyhow::Result<Mapped> {
         bail!(usage("it is not the recording that the recipe was made from".into()));
     }
     target.cell.check_drive(&recording)?;
-    if target.recipe.drive.lie != target.cell.drive.lie {
+    if target.state.first.drive.lie != target.cell.drive.lie {
         let honest = || "none".to_owned();
-        let told = target.recipe.drive.lie.map_or_else(honest, |liar| liar.to_string());
+        let told = target.state.first.drive.lie.map_or_else(honest, |liar| liar.to_string());
         let of_cell = target.cell.drive.lie.map_or_else(honest, |liar| liar.to_string());
         bail!(usage(format!("the recipe's lie is {told}, and that of {} is {of_cell}", target.cell.name)));
     }

@@ -75,6 +75,7 @@ fn honest(extent: &Extent, seed: Seed, rig: &str, kernel: &Kernel) -> CellConfig
         states: extent.honest,
         limit_s: None,
         live: false,
+        depth: 1,
         exploring: Exploring::default(),
         rig: rig.into(),
         kernel: kernel.clone(),

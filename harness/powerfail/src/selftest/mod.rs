@@ -193,7 +193,7 @@ fn attempt(out: &Path, extent: &Extent, seed: u64, rig: Place, jobs: usize, stop
 
 fn of_cells(folder: &Folder, extent: &Extent, jobs: usize, stop: &Stop) -> anyhow::Result<Vec<Trial>> {
     // One cell at a time: the others' recordings are told over the first one's.
-    let effort = Effort { jobs, until_found: true, cells: 1, keep: Keep::All };
+    let effort = Effort { jobs, until_found: true, cells: 1, keep: Keep::All, shrink: Some(0) };
     run::run(folder, effort, Until::Verified, stop)?;
     let ledger = powerfail_ledger::read(&folder.ledger_path())?;
     let mut trials = cells::trials(&folder.config, extent, &ledger);
