@@ -2,7 +2,7 @@
 //!
 //! Each figure is of one fio over a Unix socket on a server that was started for it and whose drive was written once in
 //! whole, so that no one pays for memory that another has already. `powerfail serve` records all of it into memory. What
-//! a recording may grow to is bounded by `--size` (it is written at most [`TIMES`] times more) and by `--seconds`, and the
+//! a recording may grow to is bounded by `--size` (it is written at most 4 times more) and by `--seconds`, and the
 //! recording is removed before the next figure.
 
 use std::path::Path;
