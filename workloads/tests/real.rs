@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 struct Fs {
@@ -46,7 +46,7 @@ impl Bench {
     fn mount(&self) {
         // Not `mount -o loop`: it asks every loop device for its file, and hangs if one of them lies on a dead FUSE mount.
         let device = command("losetup", &["-f", "--show", path(&self.image())]).trim().to_owned();
-        let mounted = Command::new("mount").args(["-o", &self.options, &device, path(&self.root())]).output();
+        let mounted = output(Command::new("mount").args(["-o", &self.options, &device, path(&self.root())]));
         // In use it goes with the mount; not mounted it goes now.
         command("losetup", &["-d", &device]);
         assert!(mounted.as_ref().is_ok_and(|output| output.status.success()), "{mounted:?}");
@@ -62,7 +62,7 @@ fn bench(fs: &Fs, test: impl FnOnce(&Bench) + Send) {
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: mounting needs root");
     }
-    if Command::new(fs.mkfs[0]).arg("-V").output().is_err() {
+    if output(Command::new(fs.mkfs[0]).arg("-V")).is_err() {
         return eprintln!("skipped: there is no {}", fs.mkfs[0]);
     }
     std::thread::scope(|scope| {
@@ -85,9 +85,17 @@ fn bench(fs: &Fs, test: impl FnOnce(&Bench) + Send) {
 }
 
 fn command(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap();
+    let output = output(Command::new(program).args(arguments)).unwrap();
     assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a program, one at a time: a child has copies of all descriptors of all tests until the kernel has closed them on its way
+/// into the program, and a mount that one of them lies on is busy meanwhile.
+fn output(command: &mut Command) -> io::Result<std::process::Output> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    command.output()
 }
 
 fn path(path: &Path) -> &str {

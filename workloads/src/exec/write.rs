@@ -6,7 +6,7 @@ use crate::steps::{How, Op};
 use io_uring::{IoUring, opcode, types};
 use memmap2::MmapOptions;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
 use std::io;
 
@@ -67,12 +67,23 @@ fn write_direct(fd: BorrowedFd<'_>, bytes: &[u8], at: u64) -> Result<(), Errno> 
     write_all(fd, aligned, at)
 }
 
-/// The range lies inside the size and has blocks on the drive; a store to any other page may raise SIGBUS.
+/// The range lies inside the size. The stores are the kernel's, which reads the bytes from memory into the mapping: through the same page
+/// table as a program's own, but a page that the file system cannot give (it is shut down, or full) is an error and no SIGBUS.
 fn write_mapped(fd: BorrowedFd<'_>, bytes: &[u8], at: u64, sync: bool) -> Result<(), Errno> {
+    let memory = rustix::fs::memfd_create("bytes", MemfdFlags::CLOEXEC)?;
+    write_all(memory.as_fd(), bytes, 0)?;
     // SAFETY: the file is ours alone while this worker is at this step: nobody truncates it or reads it as references.
     let map = unsafe { MmapOptions::new().offset(at).len(bytes.len()).map_mut(fd.as_raw_fd()) };
     let mut map = map.map_err(errno_of)?;
-    map.copy_from_slice(bytes);
+    let mut done = 0;
+    while done < map.len() {
+        match rustix::io::pread(&memory, &mut map[done..], done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(stored) => done += stored,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
     if sync { map.flush().map_err(errno_of) } else { Ok(()) }
 }
 
@@ -122,4 +133,21 @@ fn write_uring(
 
 fn errno_of(error: io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_to_a_page_that_is_not_there_is_an_error_and_no_signal() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let bytes = extent(1, 1, 0, 8);
+        assert_eq!(write_mapped(file.as_fd(), &bytes, 4096, true), Err(Errno::FAULT));
+        assert_eq!(write_mapped(file.as_fd(), &bytes, 0, true), Ok(()));
+        let mut read = vec![0; bytes.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut read, 0).unwrap();
+        assert_eq!(read, bytes);
+    }
 }
