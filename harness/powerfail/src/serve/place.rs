@@ -122,7 +122,7 @@ pub fn materialise(recipe: &str, dir: &Path, to: &Path) -> anyhow::Result<()> {
         }
         let mut walk = Walk::new(recording.bytes(), recipe.drive)?;
         walk.advance(recipe.cut)?;
-        if walk.history.loose().len() != recipe.kept.len() {
+        if walk.history.loose().len() != recipe.kept.len() || recipe.drive.lie.is_some() {
             bail!(Usage("the recipe is of another drive".into()));
         }
         let size = powerfail_drive::recording::Reader::new(recording.bytes(), false)?.header().geometry.bytes();
