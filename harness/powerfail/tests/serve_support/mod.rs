@@ -16,6 +16,9 @@ use serde_json::Value;
 /// For anything that a tool or the server does in these tests; none takes a tenth of it on an idle machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// For a whole page of commands, on a busy machine.
+const PAGE: Duration = Duration::from_secs(240);
+
 /// Whether a tool is here; says so if not.
 pub(crate) fn here(tool: &str, package: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -66,13 +69,17 @@ impl Said {
 
 /// Runs a command to its end; it dies with this process, and after [`LIMIT`].
 pub(crate) fn run(command: &mut Command) -> Said {
+    run_within(LIMIT, command)
+}
+
+fn run_within(limit: Duration, command: &mut Command) -> Said {
     let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
     let path = std::env::var("PATH").unwrap_or_default();
     let own = Path::new(env!("CARGO_BIN_EXE_powerfail")).parent().unwrap().display().to_string();
     command.env("PATH", format!("{own}:{path}:/usr/sbin:/sbin"));
     let mut child = Guarded(spawn(command));
-    let ended = wait(&mut child.0);
+    let ended = wait(&mut child.0, limit);
     let Some(status) = ended else { panic!("{command:?} hangs; it said {}{}", text(&out), text(&err)) };
     Said { status, out: text(&out), err: text(&err) }
 }
@@ -87,7 +94,7 @@ pub(crate) fn script(text: &str, words: &[&str]) -> Said {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "bash", "-euo", "pipefail", "-c", text, "script"]);
-    run(command.args(words).current_dir(root))
+    run_within(PAGE, command.args(words).current_dir(root))
 }
 
 fn spawn(command: &mut Command) -> Child {
@@ -98,9 +105,9 @@ fn spawn(command: &mut Command) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-fn wait(child: &mut Child) -> Option<ExitStatus> {
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let mut status = None;
-    within(LIMIT, || {
+    within(limit, || {
         status = child.try_wait().unwrap();
         status.is_some()
     });
@@ -238,7 +245,7 @@ impl Served {
     /// Ends it with SIGTERM; it must end well. Gives the folder.
     pub(crate) fn end(mut self) -> tempfile::TempDir {
         kill_process(Pid::from_child(&self.child.0), Signal::TERM).unwrap();
-        let status = wait(&mut self.child.0).expect("it ends");
+        let status = wait(&mut self.child.0, LIMIT).expect("it ends");
         assert_eq!(status.code(), Some(0));
         self.folder
     }
