@@ -11,6 +11,7 @@ use powerfail_drive::live::Unrecorded;
 use powerfail_drive::request::Geometry;
 use powerfail_nbd::{Address, Config, Exports, Farewell, Reach, Server};
 use powerfail_rig::doctor::{Probe, State, probe_host_loop, probe_host_nbd};
+use powerfail_rig::guest::probe_guest;
 
 use crate::cell::Cell;
 use crate::filesystems::FileSystem;
@@ -24,38 +25,48 @@ use crate::served_drive::ServedDrive;
 #[error("skipped, it can't be tested here: {0}")]
 pub struct CantTest(pub String);
 
-/// Prints what works; gives exit code 4 if no rig does.
+/// Prints of each rig what works; gives exit code 4 if no rig does. No guest is booted for it.
 ///
 /// # Errors
 /// If it can't be printed.
 pub fn doctor(json: bool) -> anyhow::Result<u8> {
-    let mut probes = probes();
-    probes.push(served_drive());
-    let usable = probes.iter().all(|probe| probe.works() || !probe.required);
+    let mut host_loop = probes();
+    host_loop.push(served_drive());
+    let rigs = [
+        ("host-loop", host_loop),
+        ("host-nbd", probes_of(probe_host_nbd)),
+        ("guest", probe_guest(&[GUEST_SERIES, "6.12"])),
+    ];
+    let usable = |probes: &[Probe]| !probes.iter().any(Probe::blocks);
     if json {
-        println!("{}", serde_json::json!({ "host-loop": { "usable": usable, "probes": probes } }));
+        let told = |(rig, probes): &(&str, Vec<Probe>)| {
+            ((*rig).to_owned(), serde_json::json!({ "usable": usable(probes), "probes": probes }))
+        };
+        println!("{}", serde_json::Value::Object(rigs.iter().map(told).collect()));
     } else {
-        let mut table = comfy_table::Table::new();
-        table
-            .load_style(comfy_table::presets::NOTHING)
-            .set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
-        for probe in &probes {
-            let state = match (&probe.state, probe.required) {
-                (State::Works, _) => "works",
-                (State::Missing { .. }, true) => "MISSING",
-                (State::Missing { .. }, false) => "missing",
-                (State::Failed { .. }, true) => "FAILS",
-                (State::Failed { .. }, false) => "fails",
-            };
-            table.add_row([probe.name.as_str(), state, probe.detail.as_str()]);
+        for (rig, probes) in &rigs {
+            let works = if usable(probes) { "works" } else { "does not work here; see what is MISSING or FAILS" };
+            println!("rig {rig}: {works}\n{}\n", table(probes));
         }
-        println!("{table}");
-        println!(
-            "rig host-loop: {}",
-            if usable { "works" } else { "does not work here; see what is MISSING or FAILS" }
-        );
     }
-    Ok(if usable { 0 } else { 4 })
+    Ok(if rigs.iter().any(|(_, probes)| usable(probes)) { 0 } else { 4 })
+}
+
+fn table(probes: &[Probe]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    for probe in probes {
+        let state = match (&probe.state, probe.required) {
+            (State::Works, _) => "works",
+            (State::Untried, _) => "untried",
+            (State::Missing { .. }, true) => "MISSING",
+            (State::Missing { .. }, false) => "missing",
+            (State::Failed { .. }, true) => "FAILS",
+            (State::Failed { .. }, false) => "fails",
+        };
+        table.add_row([probe.name.as_str(), state, probe.detail.as_str()]);
+    }
+    table
 }
 
 /// Refuses to go on where a cell can't be tested, and says what to install.
@@ -85,8 +96,7 @@ pub fn require_rig(rig: &str, kernel: &Kernel, fs: &'static dyn FileSystem) -> a
             };
         }
     };
-    let missing: Vec<_> =
-        probes.into_iter().filter(|probe| probe.required && !probe.works()).map(|probe| probe.detail).collect();
+    let missing: Vec<_> = probes.into_iter().filter(Probe::blocks).map(|probe| probe.detail).collect();
     if !missing.is_empty() {
         return Err(CantTest(missing.join(" ")).into());
     }
@@ -94,9 +104,12 @@ pub fn require_rig(rig: &str, kernel: &Kernel, fs: &'static dyn FileSystem) -> a
     if of_fs.works() { Ok(()) } else { Err(CantTest(of_fs.detail).into()) }
 }
 
+/// Debian's series of that kernel.
+const GUEST_SERIES: &str = "6.1";
+
 /// The kernel of guests that were not asked for by name.
 pub fn guest_kernel() -> Kernel {
-    Kernel::Debian("6.1".into())
+    Kernel::Debian(GUEST_SERIES.into())
 }
 
 /// The first rig that works, with its kernel, and why.

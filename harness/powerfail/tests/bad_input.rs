@@ -221,12 +221,18 @@ fn without_root_nothing_can_be_tested_and_it_says_so() {
     let nobody = || {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).current_dir(folder.path());
+        // No guests either.
+        command.env("POWERFAIL_GUEST_AGENT", "/nonexistent");
         command
     };
     let doctor = run(nobody().arg("doctor")).expect(4);
     assert!(doctor.stdout.contains("Run as root"), "{}", doctor.stdout);
     let told = run(nobody().args(["doctor", "--json"])).expect(4).json();
-    assert_eq!(told["host-loop"]["usable"], false);
+    for rig in ["host-loop", "host-nbd", "guest"] {
+        assert_eq!(told[rig]["usable"], false, "{rig}: {told}");
+    }
+    let agent = told["guest"]["probes"].as_array().unwrap().iter().find(|probe| probe["name"] == "static agent");
+    assert!(agent.unwrap()["detail"].as_str().unwrap().contains("/nonexistent"), "{told}");
     for verb in ["run", "record"] {
         let ran = run(nobody().arg(verb).args(["--states", "8", "--out", "run"])).expect(4);
         assert!(ran.stderr.contains("Run as root"), "{}", ran.stderr);
@@ -258,6 +264,8 @@ fn without_nbdfuse_nothing_can_be_tested_and_it_names_the_package() {
             let mut command = Command::new("unshare");
             command.args(["-m", "--propagation", "private", "sh", "-c"]);
             command.arg(format!("{}exec \"$@\"", covers.concat())).arg("sh").arg(env!("CARGO_BIN_EXE_powerfail"));
+            // No guests either.
+            command.env("POWERFAIL_GUEST_AGENT", "/nonexistent");
             command
         };
         let doctor = run(hidden().arg("doctor")).expect(4);

@@ -41,6 +41,8 @@ pub enum State {
         /// The Debian package that brings it; none: no package does (a kernel's option, a privilege).
         package: Option<String>,
     },
+    /// It is found out when it is first used.
+    Untried,
     /// It is there and does not work.
     Failed {
         /// What the system said.
@@ -52,6 +54,11 @@ impl Probe {
     /// Whether it works.
     pub fn works(&self) -> bool {
         self.state == State::Works
+    }
+
+    /// Whether the rig can't work because of it.
+    pub fn blocks(&self) -> bool {
+        self.required && matches!(self.state, State::Missing { .. } | State::Failed { .. })
     }
 }
 
@@ -85,7 +92,8 @@ pub fn probe_host_nbd(program: &Path, arguments: &[&str]) -> Vec<Probe> {
     probes
 }
 
-const NBD_CLIENT: Tool = tool("nbd-client", "nbd-client", true, "connects a drive to the kernel's NBD driver");
+pub(crate) const NBD_CLIENT: Tool =
+    tool("nbd-client", "nbd-client", true, "connects a drive to the kernel's NBD driver");
 
 fn nbd_driver() -> Probe {
     let works = Path::new("/sys/block/nbd0").exists() && Path::new("/dev/nbd0").exists();
@@ -105,8 +113,8 @@ pub fn has_tool(name: &str) -> bool {
     TOOL_FOLDERS.iter().any(|folder| runs(&Path::new(folder).join(name)))
 }
 
-/// A program that the rig runs.
-struct Tool {
+/// A program that a rig runs.
+pub(crate) struct Tool {
     name: &'static str,
     package: &'static str,
     required: bool,
@@ -136,7 +144,7 @@ const TOOLS: &[Tool] = &[
 const FILE_SYSTEMS: &[&str] = &["ext4", "ext3", "ext2", "xfs", "btrfs"];
 
 impl Tool {
-    fn probe(&self) -> Probe {
+    pub(crate) fn probe(&self) -> Probe {
         let found = TOOL_FOLDERS.iter().map(|folder| Path::new(folder).join(self.name)).find(|path| runs(path));
         match found {
             Some(path) => Probe {

@@ -81,6 +81,20 @@ impl Kernel {
     }
 }
 
+/// The unpacked package that the cache has of a series.
+pub(super) fn cached(series: &str, cache: &Path) -> Option<String> {
+    let folder = newest_cached(&cache.join(FOLDER), series)?;
+    Some(folder.file_name()?.to_string_lossy().into_owned())
+}
+
+/// The package that would be fetched for a series.
+///
+/// # Errors
+/// apt's lists have none.
+pub(super) fn package(series: &str) -> Result<String, GuestError> {
+    Package::newest(series).map(|package| package.name)
+}
+
 /// The one `lib/modules/VERSION` in `folder`, or `folder` itself if it is one.
 fn modules_folder(folder: &Path) -> Result<PathBuf, GuestError> {
     let is_one = |path: &Path| path.join("kernel").is_dir() || path.join("modules.builtin").is_file();

@@ -6,6 +6,7 @@
 //! modules    which kernel modules are needed, in order, from what the module files say themselves
 //! libraries  which shared libraries the tools need, from the tools' ELF headers
 //! image      all of that and the static agent as /init, in one initramfs
+//! probe      what of all this is here, for the doctor
 //! qemu       the command line; KVM if it works, which only trying can tell
 //! ```
 //!
@@ -17,6 +18,7 @@ mod image;
 pub mod kernel;
 mod libraries;
 mod modules;
+mod probe;
 mod qemu;
 mod static_agent;
 mod unpack;
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::{Agent, LinkError};
 pub use kernel::Kernel;
+pub use probe::probe_guest;
 pub use qemu::Accel;
 pub use static_agent::find as find_static_agent;
 

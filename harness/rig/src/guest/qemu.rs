@@ -76,9 +76,17 @@ pub(super) fn chosen(guest: &Guest) -> Accel {
     }
 }
 
-fn memory(guest: &Guest) -> PathBuf {
-    guest.setup.cache.join("kvm-works")
+/// What was found out about KVM since this machine's start, if anything.
+pub(super) fn kvm_works(cache: &Path) -> Option<bool> {
+    recall(&cache.join(MEMORY))
 }
+
+fn memory(guest: &Guest) -> PathBuf {
+    guest.setup.cache.join(MEMORY)
+}
+
+/// The file, in the cache, that keeps it.
+const MEMORY: &str = "kvm-works";
 
 fn boot(guest: &Guest, accel: Accel, limit: Duration) -> Result<Agent, GuestError> {
     let start = |(source, console): (LinkError, String)| GuestError::Start {
@@ -136,7 +144,7 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 earlyprintk=serial,ttyS0,115200 lo
                                 random.trust_cpu=on cryptomgr.notests tsc=reliable no_timer_check 8250.nr_uarts=1 \
                                 rdinit=/init -- --guest";
 
-fn may_use_kvm() -> bool {
+pub(super) fn may_use_kvm() -> bool {
     fs::OpenOptions::new().read(true).write(true).open(DEVICE).is_ok()
 }
 
