@@ -406,7 +406,7 @@ pub(crate) fn static_agent() -> PathBuf {
         .args(["build", "--release", "--quiet", "--package", "powerfail-agent", "--target", "x86_64-unknown-linux-gnu"])
         .arg("--target-dir")
         .arg(&folder)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .output()

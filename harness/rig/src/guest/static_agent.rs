@@ -10,7 +10,7 @@ const VARIABLE: &str = "POWERFAIL_GUEST_AGENT";
 /// Its name next to the program.
 const NAME: &str = "powerfail-agent-static";
 
-const HOW: &str = "build it with RUSTFLAGS='-C target-feature=+crt-static' cargo build --release -p powerfail-agent \
+const HOW: &str = "build it with RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --release -p powerfail-agent \
                    --target x86_64-unknown-linux-gnu --target-dir target/static";
 
 /// Finds it: `asked`, else by `POWERFAIL_GUEST_AGENT`, else next to this program as `powerfail-agent-static`, else where

@@ -65,7 +65,7 @@ pub(crate) fn static_agent() -> PathBuf {
             .args(["build", "--release", "-p", "powerfail-agent", "--target", target, "--target-dir"])
             .arg(&folder)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .status()
             .unwrap();
