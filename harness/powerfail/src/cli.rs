@@ -220,6 +220,21 @@ pub enum BenchVerb {
         #[arg(long)]
         json: bool,
     },
+    /// Guests: from the start to attached, states verified a second, and where the time of one goes
+    Guest {
+        /// States
+        #[arg(long, default_value_t = 60)]
+        states: u64,
+        /// Guests at a time
+        #[arg(long, default_value_t = 2)]
+        guests: usize,
+        /// Files in the tree
+        #[arg(long, default_value_t = 300)]
+        files: u32,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// The server while it records, beside qemu-nbd and nbdkit, by fio over a Unix socket
     Nbd {
         /// Size of the drives; four times that is the most that one figure writes

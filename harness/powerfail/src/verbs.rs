@@ -72,6 +72,11 @@ pub fn act(cli: Cli) -> anyhow::Result<u8> {
             doctor::require_rig("host-loop", &Kernel::Host, filesystems::named("ext4").expect("it is there"))?;
             bench::record::bench(steps, rounds, json)
         }
+        Verb::Bench { verb: BenchVerb::Guest { states, guests, files, json } } => {
+            let ext4 = filesystems::named("ext4").expect("it is there");
+            doctor::require_rig("guest", &doctor::guest_kernel(), ext4)?;
+            bench::guest::bench(states, guests, files, json)
+        }
         Verb::Bench { verb: BenchVerb::Nbd { size, seconds, rounds, json } } => {
             bench::nbd::bench(size, seconds, rounds, json)
         }

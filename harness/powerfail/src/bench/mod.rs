@@ -1,6 +1,7 @@
 //! The project's own figures, each beside its floor, in one run: ratios hold on a noisy machine, absolute times do not.
 
 pub mod floor;
+pub mod guest;
 pub mod nbd;
 pub mod record;
 pub mod verify;
