@@ -242,9 +242,19 @@ impl Running {
     fn remains(&self) -> Vec<String> {
         let needle = self.needle();
         let mut found = Vec::new();
-        for (pid, command) in processes() {
+        let processes = processes();
+        // The kernel gives the number of a namespace that is gone to the next one: that of another program's agent is not
+        // ours any more, and nothing of ours can be in it.
+        let others: Vec<u64> = processes
+            .iter()
+            .filter(|(_, command)| command.contains("/run/powerfail-") && !command.contains(&needle))
+            .flat_map(|(pid, _)| ["pid", "pid_for_children"].map(|which| namespace(&format!("/proc/{pid}/ns/{which}"))))
+            .flatten()
+            .collect();
+        let own = |inside: &u64| self.namespaces.contains(inside) && !others.contains(inside);
+        for (pid, command) in processes {
             let inside = namespace(&format!("/proc/{pid}/ns/pid"));
-            if command.contains(&needle) || inside.is_some_and(|inside| self.namespaces.contains(&inside)) {
+            if command.contains(&needle) || inside.is_some_and(|inside| own(&inside)) {
                 found.push(format!("process {pid}: {command}"));
             }
             let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
@@ -256,7 +266,7 @@ impl Running {
             let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
             let tag = loop_tag(&name).unwrap_or_default();
             let ours = |namespace: &u64| tag.starts_with(&format!("powerfail-{namespace:x}-"));
-            if backing.contains(&needle) || self.namespaces.iter().any(ours) {
+            if backing.contains(&needle) || self.namespaces.iter().filter(|inside| own(inside)).any(ours) {
                 found.push(format!("{name} over {backing}"));
             }
         }
@@ -369,10 +379,19 @@ pub(crate) fn ledger(out: &Path) -> Vec<Line> {
     contents.lines
 }
 
-/// The judged states of a run's ledger.
+/// The judged states of a run's ledger; of one that was explained afterwards the line that says so, in the place of its
+/// verdict's.
 pub(crate) fn states(out: &Path) -> Vec<State> {
-    let state = |line| if let Line::State(state) = line { Some(*state) } else { None };
-    ledger(out).into_iter().filter_map(state).collect()
+    let mut states: Vec<State> = Vec::new();
+    for line in ledger(out) {
+        let Line::State(state) = line else { continue };
+        let verdict = states.iter_mut().find(|other| state.explanation.is_some() && other.state == state.state);
+        match verdict {
+            Some(verdict) => *verdict = *state,
+            None => states.push(*state),
+        }
+    }
+    states
 }
 
 /// The recipes of a cell's plan, read without the program's own reader.
