@@ -188,7 +188,12 @@ pub fn is_dump(text: &str) -> bool {
     let hexadecimal = line.split_once(": ").is_some_and(|(place, bytes)| {
         place.len() == 8 && place.chars().all(|c| c.is_ascii_hexdigit()) && bytes.as_bytes().get(2) == Some(&b' ')
     });
-    is_frame(text) || hexadecimal || REGISTERS.iter().any(|register| line.starts_with(register))
+    let header = line.is_empty() || line.starts_with("Hardware name:") || line.starts_with("Modules linked in:");
+    is_frame(text)
+        || is_who(text)
+        || header
+        || hexadecimal
+        || REGISTERS.iter().any(|register| line.starts_with(register))
 }
 
 /// Prefixes of the kernel names of disks, with what follows: digits (`loop3`) or letters (`sda1`).
@@ -279,6 +284,7 @@ mod tests {
         ];
         assert!(dump.iter().all(|line| is_dump(line)));
         assert!(is_dump("00000000: fe ed ba be 00 00"));
+        assert!(is_dump("CPU: 1 UID: 0 PID: 77 Comm: pf-mount Not tainted 6.18.44 #1") && is_dump(""));
         let said = ["XFS (loop0): Metadata corruption detected at xlog_recover, 5", "deadbeef: not a dump"];
         assert!(!said.iter().any(|line| is_dump(line)));
     }
