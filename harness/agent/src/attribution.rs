@@ -189,9 +189,12 @@ pub fn is_dump(text: &str) -> bool {
         place.len() == 8 && place.chars().all(|c| c.is_ascii_hexdigit()) && bytes.as_bytes().get(2) == Some(&b' ')
     });
     let header = line.is_empty() || line.starts_with("Hardware name:") || line.starts_with("Modules linked in:");
+    // btrfs prints the items of a leaf, each after tabs, which /dev/kmsg writes as `\x09`.
+    let item = text.starts_with('\t') || text.starts_with("\\x09");
     is_frame(text)
         || is_who(text)
         || header
+        || item
         || hexadecimal
         || REGISTERS.iter().any(|register| line.starts_with(register))
 }
@@ -285,6 +288,7 @@ mod tests {
         assert!(dump.iter().all(|line| is_dump(line)));
         assert!(is_dump("00000000: fe ed ba be 00 00"));
         assert!(is_dump("CPU: 1 UID: 0 PID: 77 Comm: pf-mount Not tainted 6.18.44 #1") && is_dump(""));
+        assert!(is_dump("\titem 307 key (265 DIR_LOG_INDEX 105) itemoff 10981 itemsize 8"));
         let said = ["XFS (loop0): Metadata corruption detected at xlog_recover, 5", "deadbeef: not a dump"];
         assert!(!said.iter().any(|line| is_dump(line)));
     }
