@@ -48,6 +48,7 @@ pub mod results;
 pub mod rigs;
 pub mod roles;
 pub mod run;
+pub mod sealed;
 pub mod selftest;
 pub mod serve;
 pub mod served_drive;

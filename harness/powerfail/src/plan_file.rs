@@ -1,6 +1,6 @@
 //! The second phase: the plan of a recording, as a file of JSON lines.
 //!
-//! A plan is sealed: its first line holds the digest of all of it. Verification takes the image's digest and the explorer
+//! A plan is sealed ([`crate::sealed`]). Verification takes the image's digest and the explorer
 //! from here, so a line that was altered by hand would put something in the ledger that nobody has judged.
 
 use powerfail_drive::explore::{Asked, DEFAULT, Outline, PlanError, Planned, Share, Span, Walk, plan};
@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::exploring::Subject;
-use crate::folder::{CellFolder, Usage, write_whole};
+use crate::folder::{CellFolder, Usage};
 use crate::record::About;
 use crate::recording_file::Mapped;
+use crate::sealed;
 
 /// The first line of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +60,12 @@ pub struct Shared {
 impl From<Share> for Shared {
     fn from(Share { explorer, share, made, exhausted, .. }: Share) -> Shared {
         Shared { explorer: explorer.into(), share, made, exhausted }
+    }
+}
+
+impl sealed::Head for Head {
+    fn seal(&mut self) -> &mut String {
+        &mut self.seal
     }
 }
 
@@ -149,16 +156,7 @@ pub fn plan_cell(cell: &Cell, folder: &CellFolder, recording: &Mapped, about: &A
             in_flight: state.in_flight,
         })
         .collect();
-    let mut lines = Vec::new();
-    for entry in &entries {
-        serde_json::to_writer(&mut lines, entry)?;
-        lines.push(b'\n');
-    }
-    head.seal = seal(&head, &lines)?;
-    let mut text = serde_json::to_vec(&head)?;
-    text.push(b'\n');
-    text.append(&mut lines);
-    write_whole(&folder.plan(), &text)?;
+    sealed::write(&folder.plan(), &mut head, &entries)?;
     Ok(PlanFile { head, entries })
 }
 
@@ -187,23 +185,6 @@ fn torn_superblocks(recording: &[u8], cell: &Cell, states: &[Planned]) -> anyhow
 /// # Errors
 /// [`Usage`] if it is missing or damaged.
 pub fn read(folder: &CellFolder) -> anyhow::Result<PlanFile> {
-    let path = folder.plan();
-    let usage = |why: String| Usage(format!("{}: {why}; remove it and run `powerfail plan` again", path.display()));
-    let text = std::fs::read(&path).map_err(|error| usage(error.to_string()))?;
-    let end = text.iter().position(|&byte| byte == b'\n').ok_or_else(|| usage("it is no plan".into()))?;
-    let (first, lines) = (&text[..end], &text[end + 1..]);
-    let head: Head = serde_json::from_slice(first).map_err(|error| usage(format!("it is no plan ({error})")))?;
-    if seal(&head, lines)? != head.seal {
-        return Err(usage("it was altered since it was made".into()).into());
-    }
-    let entries: Result<Vec<Entry>, _> = serde_json::Deserializer::from_slice(lines).into_iter().collect();
-    Ok(PlanFile { head, entries: entries.map_err(|error| usage(error.to_string()))? })
-}
-
-fn seal(head: &Head, lines: &[u8]) -> anyhow::Result<String> {
-    let unsealed = Head { seal: String::new(), ..head.clone() };
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&serde_json::to_vec(&unsealed)?);
-    hasher.update(lines);
-    Ok(hasher.finalize().to_hex().to_string())
+    let (head, entries) = sealed::read(&folder.plan(), "remove it and run `powerfail plan` again")?;
+    Ok(PlanFile { head, entries })
 }

@@ -17,11 +17,12 @@ use super::Chain;
 use super::images::{keep, of_image, overlay};
 use super::recovery::Recorder;
 use crate::cell::Cell;
-use crate::folder::{CellFolder, Usage, write_whole};
+use crate::folder::{CellFolder, Usage};
 use crate::image::Image;
 use crate::plan_file::Entry;
 use crate::recording_file::Mapped;
 use crate::rigs::Rig;
+use crate::sealed;
 use crate::stop::Stop;
 
 /// States of one recovery: enough for its few flushes, and a recording costs about as much as judging three states.
@@ -76,6 +77,12 @@ pub struct Head {
     pub refused: u64,
     /// BLAKE3, hexadecimal, of this line with an empty seal and of all lines that follow.
     pub seal: String,
+}
+
+impl sealed::Head for Head {
+    fn seal(&mut self) -> &mut String {
+        &mut self.seal
+    }
 }
 
 impl fmt::Display for Head {
@@ -136,7 +143,8 @@ pub fn plan(asked: &Asked<'_>, held: &[Entry], stop: &Stop) -> anyhow::Result<De
     sorted.sort_by_key(|(cut, _)| *cut);
     let entries: Vec<Entry> = sorted.into_iter().map(|(_, entry)| entry).collect();
     head.states = entries.len() as u64;
-    write(asked, head, entries)
+    sealed::write(&path(asked), &mut head, &entries)?;
+    Ok(Deeper { head, entries })
 }
 
 /// Crashes of one recovery: `base` is the state that was recovered, `recording` the thin recording of that.
@@ -218,41 +226,11 @@ fn path(asked: &Asked<'_>) -> PathBuf {
     asked.files.path.join(format!("plan-{}.jsonl", asked.depth))
 }
 
-fn write(asked: &Asked<'_>, mut head: Head, entries: Vec<Entry>) -> anyhow::Result<Deeper> {
-    let mut lines = Vec::new();
-    for entry in &entries {
-        serde_json::to_writer(&mut lines, entry)?;
-        lines.push(b'\n');
-    }
-    head.seal = seal(&head, &lines)?;
-    let mut text = serde_json::to_vec(&head)?;
-    text.push(b'\n');
-    text.append(&mut lines);
-    write_whole(&path(asked), &text)?;
-    Ok(Deeper { head, entries })
-}
-
 fn read(asked: &Asked<'_>) -> anyhow::Result<Option<Deeper>> {
     let path = path(asked);
     if !path.exists() {
         return Ok(None);
     }
-    let usage = |why: String| Usage(format!("{}: {why}; remove it and go on with --resume", path.display()));
-    let text = std::fs::read(&path).map_err(|error| usage(error.to_string()))?;
-    let end = text.iter().position(|&byte| byte == b'\n').ok_or_else(|| usage("it is no plan".into()))?;
-    let (first, lines) = (&text[..end], &text[end + 1..]);
-    let head: Head = serde_json::from_slice(first).map_err(|error| usage(format!("it is no plan ({error})")))?;
-    if seal(&head, lines)? != head.seal {
-        return Err(usage("it was altered since it was made".into()).into());
-    }
-    let entries: Result<Vec<Entry>, _> = serde_json::Deserializer::from_slice(lines).into_iter().collect();
-    Ok(Some(Deeper { head, entries: entries.map_err(|error| usage(error.to_string()))? }))
-}
-
-fn seal(head: &Head, lines: &[u8]) -> anyhow::Result<String> {
-    let unsealed = Head { seal: String::new(), ..head.clone() };
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&serde_json::to_vec(&unsealed)?);
-    hasher.update(lines);
-    Ok(hasher.finalize().to_hex().to_string())
+    let (head, entries) = sealed::read(&path, "remove it and go on with --resume")?;
+    Ok(Some(Deeper { head, entries }))
 }
